@@ -1,0 +1,78 @@
+// Engine: loads a model and serves requests. Thread-safe; no exception crosses it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "freetoken/request.h"
+#include "freetoken/status.h"
+#include "freetoken/vocab.h"
+
+#define FREETOKEN_API __attribute__((visibility("default")))
+
+namespace freetoken {
+
+enum class KvDType { kBF16, kF32 };
+enum class ActivationMode { kAuto, kFloat32 };
+
+struct LoadOptions {
+  std::string model_spec_json;    // spec/model_spec.h
+  std::string weight_table_json;  // weights/weight_table.h
+  Vocab vocab;
+  std::vector<int32_t> eos_token_ids;
+  int threads = 0;                // 0 = one per physical core this process may use
+  KvDType kv_dtype = KvDType::kBF16;
+  ActivationMode activations = ActivationMode::kAuto;
+  int max_running_requests = 32;
+  int max_batch_tokens = 512;     // rows of one step: running decodes + prefill chunk
+  int max_sequence_tokens = 0;    // prompt + completion; 0 = the model's max_positions
+  int64_t kv_tokens = 0;          // capacity of the KV pool; 0 = one full sequence, or more where memory allows
+  int64_t memory_limit_bytes = 0; // 0 = what the machine and the cgroup have
+  std::function<void(const std::string& phase, int64_t done_bytes, int64_t total_bytes)> progress;
+};
+
+struct PlanRow {
+  std::string what;
+  int64_t bytes = 0;
+  std::string detail;
+};
+struct MemoryPlan {
+  std::vector<PlanRow> rows;
+  int64_t total_bytes = 0;
+  int64_t available_bytes = 0;
+  int64_t kv_tokens = 0;
+  int max_sequence_tokens = 0;
+};
+
+struct EngineStats {
+  int waiting = 0, running = 0;
+  int64_t kv_pages_total = 0, kv_pages_used = 0;
+  int page_tokens = 0;
+  int64_t steps = 0, prompt_tokens = 0, completion_tokens = 0;
+  int64_t weight_bytes = 0;
+  int threads = 0;
+  std::string isa;
+};
+
+// What load() would take, from the spec and the table alone. kResourceExhausted when it does not fit, with the numbers.
+FREETOKEN_API Status plan_memory(const LoadOptions& options, MemoryPlan* plan);
+
+class FREETOKEN_API Engine {
+ public:
+  static Status load(LoadOptions options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine);
+  virtual ~Engine() = default;
+
+  // Validates and queues. Errors are kInvalidArgument (the request), kCancelled (shut down) or kInternal (engine died).
+  virtual Status submit(Request request, RequestId* id) = 0;
+  // The request's last event has FinishReason::kCancelled, unless it had already finished. Unknown ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+  virtual EngineStats stats() const = 0;
+  // Ok while the engine thread lives, otherwise why it died.
+  virtual Status health() const = 0;
+  // Cancels what runs and joins the engine thread. The destructor calls it.
+  virtual void shutdown() = 0;
+};
+
+}  // namespace freetoken
