@@ -3,6 +3,9 @@
 #include <bit>
 #include <cstdint>
 
+// Kernels include this once per ISA level: an out-of-line copy built for a wide level must not serve the others.
+#define FT_ALWAYS_INLINE [[gnu::always_inline]] static inline
+
 namespace freetoken {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8 };
@@ -15,10 +18,10 @@ constexpr int dtype_bytes(DType t) {
   }
 }
 
-inline float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(uint32_t(h) << 16); }
+FT_ALWAYS_INLINE float bf16_to_f32(uint16_t h) { return std::bit_cast<float>(uint32_t(h) << 16); }
 
 // Round to nearest even; denormal inputs and results become zero and NaN stays NaN, as vcvtneps2bf16 does.
-inline uint16_t f32_to_bf16(float x) {
+FT_ALWAYS_INLINE uint16_t f32_to_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return uint16_t((u >> 16) | 0x40u);
   if (magnitude < 0x00800000u) return uint16_t((u >> 16) & 0x8000u);
@@ -26,7 +29,7 @@ inline uint16_t f32_to_bf16(float x) {
 }
 
 // IEEE half to float, exact for every bit pattern (denormals included).
-inline float f16_to_f32(uint16_t h) {
+FT_ALWAYS_INLINE float f16_to_f32(uint16_t h) {
   const uint32_t sign = uint32_t(h & 0x8000u) << 16, mantissa = h & 0x3ffu, exponent = (h >> 10) & 0x1fu;
   if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
   if (exponent) return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
@@ -35,7 +38,7 @@ inline float f16_to_f32(uint16_t h) {
 }
 
 // Float to IEEE half, round to nearest even.
-inline uint16_t f32_to_f16(float x) {
+FT_ALWAYS_INLINE uint16_t f32_to_f16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return uint16_t(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return uint16_t(sign | 0x7c00u);
