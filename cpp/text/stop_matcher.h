@@ -49,7 +49,7 @@ class StopMatcher {
   std::vector<std::string> stop_;
   std::vector<Node> nodes_;
   int32_t node_ = 0;
-  std::string held_;  // the last nodes_[node_].depth bytes of the text
+  std::string held_;  // between calls: the last nodes_[node_].depth bytes of the text
   int32_t match_ = -1;
 };
 

@@ -34,6 +34,9 @@ constexpr int kMaxDimension = 1 << 28;  // rows or columns of one tensor
 // name the tensor. Reads no file.
 Result<WeightTable> parse_weight_table(const std::string& json);
 
+// One entry by itself: the bytes match shape and format, rotary heads divide the rows, a vector is f32, f16 or bf16.
+Status check_weight_entry(const WeightEntry& entry);
+
 // The table against the files themselves: each exists, is regular and long enough. Names file and tensor.
 Status check_weight_files(const WeightTable& table);
 
