@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from support import isa
 
 if sys.version_info >= (3, 11):
@@ -48,7 +49,9 @@ class Counts:
     def __init__(self, config: pytest.Config):
         self.expect = [level for level in config.getoption("--expect-levels").split(",") if level]
         if unknown := set(self.expect) - set(LEVELS):
-            raise pytest.UsageError(f"--expect-levels: unknown level {sorted(unknown)[0]!r}, known: {', '.join(LEVELS)}")
+            raise pytest.UsageError(
+                f"--expect-levels: unknown level {sorted(unknown)[0]!r}, known: {', '.join(LEVELS)}"
+            )
         self.kind: dict[str, str] = {}
         self.passed: Counter[str] = Counter()
         self.complaints: list[str] = []
@@ -69,7 +72,9 @@ class Counts:
         wanted = {f"suite.{level}": table["suite"][level] for level in self.expect}
         if "fast" in self.expect:
             wanted |= {f"isa.{k}": n for k, n in table["isa"].items() if k not in isa.missing_levels()}
-        self.complaints = [f"{k}: {self.passed[k]} passed, {n} expected" for k, n in wanted.items() if self.passed[k] < n]
+        self.complaints = [
+            f"{k}: {self.passed[k]} passed, {n} expected" for k, n in wanted.items() if self.passed[k] < n
+        ]
         if self.complaints:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

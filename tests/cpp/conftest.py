@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from support import gtest, isa
 
 
@@ -62,7 +63,9 @@ class Case(pytest.Item):
     def runtest(self):
         result = self.parent.result(self)
         if result.outcome == "skipped":
-            raise CaseFailed(f"skipped itself; what cannot run is not collected, and no tool may be missing\n{result.output}")
+            raise CaseFailed(
+                f"skipped itself; what cannot run is not collected, and no tool may be missing\n{result.output}"
+            )
         if result.outcome != "passed":
             raise CaseFailed(result.output)
 
