@@ -7,8 +7,9 @@ namespace freetoken {
 
 constexpr int kScanBlock = 256;
 
-// e^((logit - max) * inv_temperature) by exp_f32; NaN and what underflows weigh 0.
-float scan_weight(float logit, float max, float inv_temperature);
+// Over all ids of a row, usable or not: the maximum (-inf when there is no number), and the sum of weights at temperature 1.
+float row_maximum(const float* logits, int vocab);
+double row_total(const float* logits, int vocab, float max);
 
 class RowScan {
  public:
@@ -16,6 +17,7 @@ class RowScan {
   explicit RowScan(const std::vector<uint8_t>& usable);
 
   int vocab() const { return vocab_; }
+  int block_size(int block) const;
   int blocks() const { return int(max_.size()); }
   bool usable(int id) const { return usable_[id] != 0; }
 
@@ -31,9 +33,10 @@ class RowScan {
   float block_sum(int block) const { return sum_[block]; }
   double total() const { return total_; }
 
- private:
+  // The block's logits, unusable ids at -inf (then in `masked`, which has room for kScanBlock).
   const float* block_data(int block, float* masked) const;
 
+ private:
   int vocab_;
   std::vector<uint8_t> usable_;
   std::vector<uint8_t> has_unusable_;  // per block

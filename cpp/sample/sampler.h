@@ -47,23 +47,28 @@ class Sampler {
   struct Candidate {
     float logit;
     int32_t id;
+    float weight;
   };
-  // The candidate order: most likely first, ties to the lowest id.
+  // The order of likelihood, ties to the lowest id.
   static bool before(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   }
-  void gather(float at_least);              // candidates_ = usable ids with logit >= at_least, by id
-  void keep_top_k(int k);                   // of candidates_, order by id kept
-  bool gather_nucleus(float top_p, float inv_temperature);
-  void keep_top_p(float top_p, float inv_temperature, double total);
-  float kth_bound(int k);                   // a logit that at least k usable ids reach
-  void weigh(float inv_temperature);        // weights_ of candidates_
-  int32_t draw_candidate(float u);
+  // A logit that at least k usable ids reach, if there are as many.
+  float kth_bound(int k);
+  // candidates_ = usable ids with a logit of at least `bound`, ascending by id.
+  void gather(float bound);
+  // Weighs candidates_ and returns the sum, added by id.
+  double weigh(float inv_temperature);
+  // Both keep the order by id. keep_mass keeps the fewest most likely candidates that weigh `needed` together.
+  void keep_top(int k);
+  void keep_mass(double needed);
+  void gather_nucleus(float top_p, float inv_temperature);
+  int32_t draw_candidate(float u) const;
   int32_t draw_row(float u, float inv_temperature);
 
   RowScan scan_;
   std::vector<Candidate> candidates_, order_;
-  std::vector<float> weights_, bounds_;
+  std::vector<float> bounds_;
 };
 
 }  // namespace freetoken

@@ -1,0 +1,158 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "core/math.h"
+#include "sample/philox.h"
+#include "sample/row_kernels.h"
+
+namespace freetoken {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace
+
+Sampler::Sampler(const std::vector<uint8_t>& usable) : scan_(usable) {}
+
+int32_t Sampler::sample(const float* logits, const SampleParams& params, uint32_t position, uint32_t sample_index) {
+  scan_.scan_max(logits);
+  if (scan_.row_argmax() < 0 || params.greedy() || scan_.row_max() == kInfinity) return scan_.row_argmax();
+  const float u = draw_uniform(params.seed, position, sample_index), inv_temperature = 1.0f / params.temperature;
+  if (params.top_k > 0 && params.top_k < scan_.vocab()) {
+    gather(kth_bound(params.top_k));
+    keep_top(params.top_k);
+    const double total = weigh(inv_temperature);
+    if (params.top_p < 1.0f) keep_mass(double(params.top_p) * total);
+    return draw_candidate(u);
+  }
+  if (params.top_p < 1.0f) {
+    gather_nucleus(params.top_p, inv_temperature);
+    return draw_candidate(u);
+  }
+  return draw_row(u, inv_temperature);
+}
+
+RowLogprobs Sampler::logprobs(const float* logits, int32_t token, int top_n) {
+  RowLogprobs result;
+  result.token_logprob = kNaN;
+  const float max = row_maximum(logits, scan_.vocab());
+  if (max == kInfinity || max == -kInfinity) return result;
+  const float log_total = log_f32(float(row_total(logits, scan_.vocab(), max)));
+  result.token_logprob = (logits[token] - max) - log_total;
+  if (top_n <= 0) return result;
+  scan_.scan_max(logits);
+  gather(kth_bound(top_n));
+  keep_top(top_n);
+  std::sort(candidates_.begin(), candidates_.end(), before);
+  for (const Candidate& c : candidates_) result.top.emplace_back(c.id, (c.logit - max) - log_total);
+  return result;
+}
+
+// Each block's maximum is an id of its own, so k of them reach the k-th largest maximum.
+float Sampler::kth_bound(int k) {
+  if (k > scan_.blocks()) return -kInfinity;
+  bounds_.resize(size_t(scan_.blocks()));
+  for (int block = 0; block < scan_.blocks(); block++) bounds_[size_t(block)] = scan_.block_max(block);
+  std::nth_element(bounds_.begin(), bounds_.begin() + (k - 1), bounds_.end(), std::greater<float>());
+  return bounds_[size_t(k - 1)];
+}
+
+void Sampler::gather(float bound) {
+  candidates_.clear();
+  float masked[kScanBlock];
+  for (int block = 0; block < scan_.blocks(); block++) {
+    if (!(scan_.block_max(block) >= bound)) continue;
+    const float* x = scan_.block_data(block, masked);
+    for (int i = 0; i < scan_.block_size(block); i++)
+      if (x[i] >= bound && x[i] > -kInfinity) candidates_.push_back({x[i], block * kScanBlock + i, 0.0f});
+  }
+}
+
+double Sampler::weigh(float inv_temperature) {
+  double total = 0.0;
+  for (Candidate& c : candidates_) {
+    c.weight = scan_weight(c.logit, scan_.row_max(), inv_temperature);
+    total += double(c.weight);
+  }
+  return total;
+}
+
+void Sampler::keep_top(int k) {
+  if (candidates_.size() <= size_t(k)) return;
+  order_ = candidates_;
+  std::nth_element(order_.begin(), order_.begin() + (k - 1), order_.end(), before);
+  const Candidate last = order_[size_t(k - 1)];
+  std::erase_if(candidates_, [&](const Candidate& c) { return before(last, c); });
+}
+
+// Halves the range in which the last kept candidate lies; `mass` is what all before the range weigh.
+void Sampler::keep_mass(double needed) {
+  if (candidates_.empty()) return;
+  order_ = candidates_;
+  size_t begin = 0, end = order_.size();
+  double mass = 0.0;
+  while (end - begin > 1) {
+    const size_t middle = begin + (end - begin) / 2;
+    std::nth_element(order_.begin() + long(begin), order_.begin() + long(middle), order_.begin() + long(end), before);
+    double left = 0.0;
+    for (size_t i = begin; i < middle; i++) left += double(order_[i].weight);
+    if (mass + left >= needed) {
+      end = middle;
+    } else {
+      mass += left;
+      begin = middle;
+    }
+  }
+  const Candidate last = order_[begin];
+  std::erase_if(candidates_, [&](const Candidate& c) { return before(last, c); });
+}
+
+// Gathers with a falling bound until the mass is there, so that a peaked row sorts a few ids and not the vocabulary.
+void Sampler::gather_nucleus(float top_p, float inv_temperature) {
+  scan_.scan_sum(inv_temperature);
+  const double needed = double(top_p) * scan_.total();
+  for (const float depth : {4.0f, 8.0f, 16.0f, 32.0f, kInfinity}) {
+    gather(scan_.row_max() - depth / inv_temperature);
+    if (weigh(inv_temperature) >= needed) break;
+  }
+  keep_mass(needed);
+}
+
+int32_t Sampler::draw_candidate(float u) const {
+  double total = 0.0, sum = 0.0;
+  for (const Candidate& c : candidates_) total += double(c.weight);
+  const double target = double(u) * total;
+  int32_t last = -1;
+  for (const Candidate& c : candidates_) {
+    if (c.weight > 0.0f) last = c.id;
+    sum += double(c.weight);
+    if (sum > target) break;
+  }
+  return last;
+}
+
+int32_t Sampler::draw_row(float u, float inv_temperature) {
+  scan_.scan_sum(inv_temperature);
+  const double target = double(u) * scan_.total();
+  double sum = 0.0;
+  int block = 0;
+  while (block + 1 < scan_.blocks() && sum + double(scan_.block_sum(block)) <= target) sum += double(scan_.block_sum(block++));
+  // Within the block the weights are added one by one, which may end a rounding error short of the block's sum: the last
+  // id with any weight takes the rest.
+  float masked[kScanBlock];
+  const float* x = scan_.block_data(block, masked);
+  int32_t last = -1;
+  for (int i = 0; i < scan_.block_size(block); i++) {
+    const float weight = scan_weight(x[i], scan_.row_max(), inv_temperature);
+    if (weight > 0.0f) last = block * kScanBlock + i;
+    sum += double(weight);
+    if (sum > target) break;
+  }
+  return last >= 0 ? last : scan_.row_argmax();
+}
+
+}  // namespace freetoken
