@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -72,7 +73,7 @@ def rope_freqs(config: dict) -> np.ndarray:
     return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
 
 
-def _layer_names(state: dict[str, np.ndarray], layer: int, moe: bool) -> dict[str, str]:
+def layer_names(state: Mapping[str, object], layer: int, moe: bool) -> dict[str, str]:
     """llama.cpp's name -> transformers' parameter, of one layer's plain tensors."""
     hf, our = f"model.layers.{layer}.", f"blk.{layer}."
     names = {
@@ -151,7 +152,7 @@ def write(base: str, fmt: str, path: Path) -> torch.nn.Module:
     plain["output.weight"] = "lm_head.weight"
     moe = base != "llama"
     for layer in range(config["num_hidden_layers"]):
-        plain |= _layer_names(state, layer, moe)
+        plain |= layer_names(state, layer, moe)
     for name, source in plain.items():
         short = name.split(".")[2] if name.startswith("blk.") else ""
         pairs = _ARCHITECTURES[base] == "llama" and short in heads

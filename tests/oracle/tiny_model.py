@@ -17,6 +17,7 @@ from oracle import tiny_tokenizer as tok
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+torch.set_num_threads(1)  # these matrices are tiny: on a shared machine a second thread makes it five times slower
 
 
 def from_config(config: dict) -> torch.nn.Module:
