@@ -39,6 +39,10 @@ float sum_baseline(const float* x, int n, float max, float inv_temperature) {
   return fold_sum(lanes);
 }
 
+void weigh_baseline(const float* x, int n, float max, float inv_temperature, float* out) {
+  for (int i = 0; i < n; i++) out[i] = scan_weight(x[i], max, inv_temperature);
+}
+
 // max_ps(a, b) is a > b ? a : b, so a NaN in the first operand keeps the second.
 [[FT_AVX2]] float max_avx2(const float* x, int n) {
   __m256 low = _mm256_set1_ps(kNegativeInfinity), high = low;
@@ -88,6 +92,13 @@ float sum_baseline(const float* x, int n, float max, float inv_temperature) {
   return fold_sum(lanes);
 }
 
+[[FT_AVX2]] void weigh_avx2(const float* x, int n, float max, float inv_temperature, float* out) {
+  const __m256 m = _mm256_set1_ps(max), inv = _mm256_set1_ps(inv_temperature);
+  int i = 0;
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(out + i, weight8(_mm256_loadu_ps(x + i), m, inv));
+  for (; i < n; i++) out[i] = scan_weight(x[i], max, inv_temperature);
+}
+
 bool has_avx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -101,12 +112,12 @@ float scan_weight(float logit, float max, float inv_temperature) {
 }
 
 const RowKernels& baseline_row_kernels() {
-  static constexpr RowKernels kernels = {max_baseline, sum_baseline};
+  static constexpr RowKernels kernels = {max_baseline, sum_baseline, weigh_baseline};
   return kernels;
 }
 
 const RowKernels& row_kernels() {
-  static constexpr RowKernels wide = {max_avx2, sum_avx2};
+  static constexpr RowKernels wide = {max_avx2, sum_avx2, weigh_avx2};
   static const bool use_wide = has_avx2();
   return use_wide ? wide : baseline_row_kernels();
 }

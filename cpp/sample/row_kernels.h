@@ -11,6 +11,8 @@ struct RowKernels {
   float (*max)(const float* x, int n);
   // Sum of scan_weight over x[0..n): lane i % 16 adds x[i] in order, then lanes l and l + 8, 4, 2, 1 are added.
   float (*sum)(const float* x, int n, float max, float inv_temperature);
+  // out[i] = scan_weight of x[i].
+  void (*weigh)(const float* x, int n, float max, float inv_temperature, float* out);
 };
 
 const RowKernels& baseline_row_kernels();  // fmaf is a library call here: about 15 times slower

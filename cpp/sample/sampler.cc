@@ -24,14 +24,14 @@ int32_t Sampler::sample(const float* logits, const SampleParams& params, uint32_
   const float u = draw_uniform(params.seed, position, sample_index), inv_temperature = 1.0f / params.temperature;
   if (params.top_k > 0 && params.top_k < scan_.vocab()) {
     gather(kth_bound(params.top_k));
-    keep_top(params.top_k);
-    const double total = weigh(inv_temperature);
-    if (params.top_p < 1.0f) keep_mass(double(params.top_p) * total);
-    return draw_candidate(u);
+    candidates_.keep_count(size_t(params.top_k));
+    const double total = candidates_.weigh(scan_.row_max(), inv_temperature);
+    if (params.top_p < 1.0f) candidates_.keep_mass(double(params.top_p) * total);
+    return candidates_.draw(u);
   }
   if (params.top_p < 1.0f) {
     gather_nucleus(params.top_p, inv_temperature);
-    return draw_candidate(u);
+    return candidates_.draw(u);
   }
   return draw_row(u, inv_temperature);
 }
@@ -46,9 +46,10 @@ RowLogprobs Sampler::logprobs(const float* logits, int32_t token, int top_n) {
   if (top_n <= 0) return result;
   scan_.scan_max(logits);
   gather(kth_bound(top_n));
-  keep_top(top_n);
-  std::sort(candidates_.begin(), candidates_.end(), before);
-  for (const Candidate& c : candidates_) result.top.emplace_back(c.id, (c.logit - max) - log_total);
+  candidates_.keep_count(size_t(top_n));
+  candidates_.sort_by_likelihood();
+  for (size_t i = 0; i < candidates_.size(); i++)
+    result.top.emplace_back(candidates_.id(i), (candidates_.logit(i) - max) - log_total);
   return result;
 }
 
@@ -68,71 +69,19 @@ void Sampler::gather(float bound) {
     if (!(scan_.block_max(block) >= bound)) continue;
     const float* x = scan_.block_data(block, masked);
     for (int i = 0; i < scan_.block_size(block); i++)
-      if (x[i] >= bound && x[i] > -kInfinity) candidates_.push_back({x[i], block * kScanBlock + i, 0.0f});
+      if (x[i] >= bound && x[i] > -kInfinity) candidates_.add(x[i], block * kScanBlock + i);
   }
 }
 
-double Sampler::weigh(float inv_temperature) {
-  double total = 0.0;
-  for (Candidate& c : candidates_) {
-    c.weight = scan_weight(c.logit, scan_.row_max(), inv_temperature);
-    total += double(c.weight);
-  }
-  return total;
-}
-
-void Sampler::keep_top(int k) {
-  if (candidates_.size() <= size_t(k)) return;
-  order_ = candidates_;
-  std::nth_element(order_.begin(), order_.begin() + (k - 1), order_.end(), before);
-  const Candidate last = order_[size_t(k - 1)];
-  std::erase_if(candidates_, [&](const Candidate& c) { return before(last, c); });
-}
-
-// Halves the range in which the last kept candidate lies; `mass` is what all before the range weigh.
-void Sampler::keep_mass(double needed) {
-  if (candidates_.empty()) return;
-  order_ = candidates_;
-  size_t begin = 0, end = order_.size();
-  double mass = 0.0;
-  while (end - begin > 1) {
-    const size_t middle = begin + (end - begin) / 2;
-    std::nth_element(order_.begin() + long(begin), order_.begin() + long(middle), order_.begin() + long(end), before);
-    double left = 0.0;
-    for (size_t i = begin; i < middle; i++) left += double(order_[i].weight);
-    if (mass + left >= needed) {
-      end = middle;
-    } else {
-      mass += left;
-      begin = middle;
-    }
-  }
-  const Candidate last = order_[begin];
-  std::erase_if(candidates_, [&](const Candidate& c) { return before(last, c); });
-}
-
-// Gathers with a falling bound until the mass is there, so that a peaked row sorts a few ids and not the vocabulary.
+// Gathers with a falling bound until the mass is there, so that a peaked row looks at a few ids and not the vocabulary.
 void Sampler::gather_nucleus(float top_p, float inv_temperature) {
   scan_.scan_sum(inv_temperature);
   const double needed = double(top_p) * scan_.total();
-  for (const float depth : {4.0f, 8.0f, 16.0f, 32.0f, kInfinity}) {
+  for (const float depth : {6.0f, 14.0f, kInfinity}) {
     gather(scan_.row_max() - depth / inv_temperature);
-    if (weigh(inv_temperature) >= needed) break;
+    if (candidates_.weigh(scan_.row_max(), inv_temperature) >= needed) break;
   }
-  keep_mass(needed);
-}
-
-int32_t Sampler::draw_candidate(float u) const {
-  double total = 0.0, sum = 0.0;
-  for (const Candidate& c : candidates_) total += double(c.weight);
-  const double target = double(u) * total;
-  int32_t last = -1;
-  for (const Candidate& c : candidates_) {
-    if (c.weight > 0.0f) last = c.id;
-    sum += double(c.weight);
-    if (sum > target) break;
-  }
-  return last;
+  candidates_.keep_mass(needed);
 }
 
 int32_t Sampler::draw_row(float u, float inv_temperature) {

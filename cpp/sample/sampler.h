@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "sample/candidates.h"
 #include "sample/row_scan.h"
 
 namespace freetoken {
@@ -44,30 +45,16 @@ class Sampler {
   RowLogprobs logprobs(const float* logits, int32_t token, int top_n);
 
  private:
-  struct Candidate {
-    float logit;
-    int32_t id;
-    float weight;
-  };
-  // The order of likelihood, ties to the lowest id.
-  static bool before(const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  }
   // A logit that at least k usable ids reach, if there are as many.
   float kth_bound(int k);
-  // candidates_ = usable ids with a logit of at least `bound`, ascending by id.
+  // candidates_ = usable ids with a logit of at least `bound`.
   void gather(float bound);
-  // Weighs candidates_ and returns the sum, added by id.
-  double weigh(float inv_temperature);
-  // Both keep the order by id. keep_mass keeps the fewest most likely candidates that weigh `needed` together.
-  void keep_top(int k);
-  void keep_mass(double needed);
+  // candidates_ = the nucleus of the whole row.
   void gather_nucleus(float top_p, float inv_temperature);
-  int32_t draw_candidate(float u) const;
   int32_t draw_row(float u, float inv_temperature);
 
   RowScan scan_;
-  std::vector<Candidate> candidates_, order_;
+  Candidates candidates_;
   std::vector<float> bounds_;
 };
 

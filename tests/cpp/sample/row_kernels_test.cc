@@ -30,6 +30,13 @@ TEST(RowKernels, EveryLevelGivesTheSameBits) {
       const float wide_sum = row_kernels().sum(x.data(), n, max, inv_temperature);
       ASSERT_EQ(std::bit_cast<uint32_t>(sum), std::bit_cast<uint32_t>(wide_sum));
       ASSERT_TRUE(std::isfinite(sum));
+      std::vector<float> weights(x.size()), wide_weights(x.size());
+      baseline_row_kernels().weigh(x.data(), n, max, inv_temperature, weights.data());
+      row_kernels().weigh(x.data(), n, max, inv_temperature, wide_weights.data());
+      for (int i = 0; i < n; i++) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(weights[size_t(i)]), std::bit_cast<uint32_t>(wide_weights[size_t(i)]));
+        ASSERT_EQ(weights[size_t(i)], scan_weight(x[size_t(i)], max, inv_temperature));
+      }
     }
   }
 }
