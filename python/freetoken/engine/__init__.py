@@ -1,0 +1,1 @@
+"""The engine on asyncio: requests in, events out, over the compiled core's Engine."""

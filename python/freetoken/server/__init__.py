@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's chat and completions endpoints over an AsyncEngine."""

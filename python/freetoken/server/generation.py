@@ -1,0 +1,111 @@
+"""Events of a request group -> deltas; the same deltas make the streamed and the whole answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from freetoken.engine.async_engine import CoreEvent, EngineDead, QueueFull, RequestGroup
+from freetoken.server.errors import ApiError, bad_request
+from freetoken.server.sse import until_disconnect
+from freetoken.server.state import ServedModel
+
+LOWEST_LOGPROB = -9999.0  # stands for minus infinity, which JSON does not have
+
+
+@dataclass
+class Delta:
+    """What one request of the group (`index`) gained."""
+
+    index: int
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    prompt_logprobs: list[Any] = field(default_factory=list)
+    finish: str | None = None  # stop | length
+    completion_tokens: int = 0
+
+    def add(self, event: CoreEvent) -> None:
+        if event.finish == "error":
+            raise ApiError(500, f"the engine could not go on: {event.error}", code="engine_error")
+        if event.finish == "cancelled":
+            raise ApiError(503, "the server is shutting down", code="shutting_down")
+        self.text += event.text
+        self.tokens += event.tokens
+        self.logprobs += event.logprobs or []
+        self.prompt_logprobs += event.prompt_logprobs or []
+        self.finish = event.finish
+        self.completion_tokens = event.completion_tokens
+
+
+def submit(model: ServedModel, requests: list[dict[str, Any]]) -> RequestGroup:
+    """Queues the requests together. ApiError when one is refused; then none stays."""
+    group = model.engine.group()
+    try:
+        for request in requests:
+            group.submit(request)
+    except QueueFull as error:
+        group.cancel()
+        raise ApiError(429, str(error), code="queue_full", headers={"retry-after": "1"}) from None
+    except EngineDead as error:
+        group.cancel()
+        raise ApiError(503, f"the engine takes no more requests: {error}", code="engine_dead") from None
+    except ValueError as error:
+        group.cancel()
+        raise bad_request(str(error)) from None
+    except RuntimeError as error:
+        group.cancel()
+        status = {"ConfigError": 400, "UnsupportedError": 400, "ResourceError": 429}.get(type(error).__name__, 500)
+        raise ApiError(status, str(error), code="engine_refused") from None
+    return group
+
+
+async def deltas(group: RequestGroup, silence_s: float | None = None) -> AsyncIterator[Delta | None]:
+    """Deltas until all requests have finished, one per request and wake-up; None after each `silence_s` of silence."""
+    while not group.finished:
+        try:
+            batch = await group.next(silence_s)
+        except EngineDead as error:
+            raise ApiError(503, f"the engine stopped: {error}", code="engine_dead") from None
+        if not batch:
+            yield None
+            continue
+        merged: dict[int, Delta] = {}
+        for index, event in batch:
+            merged.setdefault(index, Delta(index)).add(event)
+        for delta in merged.values():
+            yield delta
+
+
+Result = TypeVar("Result")
+
+
+async def while_connected(request: Request, group: RequestGroup, work: Awaitable[Result]) -> Result | None:
+    """The result of `work`, or None when the client goes away first. The group is cancelled however this ends."""
+    task = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(until_disconnect(request.receive))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        watcher.cancel()
+        task.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+        group.cancel()
+
+
+def json_logprob(logprob: float) -> float | None:
+    return None if math.isnan(logprob) else max(logprob, LOWEST_LOGPROB)
+
+
+def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }

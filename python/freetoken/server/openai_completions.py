@@ -1,0 +1,163 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from freetoken.chat.prompt import with_one_bos
+from freetoken.engine.async_engine import RequestGroup
+from freetoken.server import fields
+from freetoken.server.body import parse, read_object
+from freetoken.server.errors import ApiError, bad_request
+from freetoken.server.generation import Delta, deltas, submit, usage, while_connected
+from freetoken.server.legacy_logprobs import LegacyLogprobs, join
+from freetoken.server.sampling import core_request, room_for
+from freetoken.server.schema import CompletionFields
+from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
+from freetoken.server.state import ServedModel, ServerState
+
+DEFAULT_MAX_TOKENS = 16
+
+
+@dataclass
+class _Prompt:
+    tokens: list[int]
+    text: str  # as echo returns it
+
+
+class _Choice:
+    """One prompt's answer, delta by delta, in the form that both the stream and the whole answer are made of."""
+
+    def __init__(self, values: CompletionFields, model: ServedModel, index: int, prompt: _Prompt) -> None:
+        self._values = values
+        self._index = index
+        self._prompt = prompt
+        self._logprobs = LegacyLogprobs(model) if values.logprobs is not None else None
+        self._begun = False
+
+    def piece(self, delta: Delta) -> dict[str, Any]:
+        """This delta as a choice of a stream chunk."""
+        begins, self._begun = not self._begun, True
+        text, logprobs = delta.text, None
+        pieces: list[dict[str, list[Any]]] = []
+        if begins and self._values.echo:
+            text = self._prompt.text + text
+            if self._logprobs:
+                pieces.append(self._logprobs.prompt(delta.prompt_logprobs, self._prompt.text))
+        if self._logprobs:
+            logprobs = join([*pieces, self._logprobs.completion(delta.logprobs)])
+        choice = {"index": self._index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish}
+        if self._values.return_token_ids:
+            choice["token_ids"] = delta.tokens
+            if begins:
+                choice["prompt_token_ids"] = self._prompt.tokens
+        return choice
+
+    @staticmethod
+    def add(whole: dict[str, Any] | None, piece: dict[str, Any]) -> dict[str, Any]:
+        if whole is None:
+            return piece
+        whole["text"] += piece["text"]
+        whole["finish_reason"] = piece["finish_reason"]
+        if piece["logprobs"] is not None:
+            whole["logprobs"] = join([whole["logprobs"], piece["logprobs"]])
+        if "token_ids" in piece:
+            whole["token_ids"] = whole["token_ids"] + piece["token_ids"]
+        return whole
+
+
+class _Answer:
+    def __init__(self, values: CompletionFields, model: ServedModel, prompts: list[_Prompt]) -> None:
+        self._values = values
+        self._choices = [_Choice(values, model, i, prompt) for i, prompt in enumerate(prompts)]
+        self._prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+        self._completion_tokens = [0] * len(prompts)
+        self._base = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model.name,
+        }
+
+    def _usage(self) -> dict[str, int]:
+        return usage(self._prompt_tokens, sum(self._completion_tokens))
+
+    async def whole(self, group: RequestGroup) -> dict[str, Any]:
+        choices: list[dict[str, Any] | None] = [None] * len(self._choices)
+        async for delta in deltas(group):
+            assert delta is not None
+            self._completion_tokens[delta.index] = delta.completion_tokens
+            choices[delta.index] = _Choice.add(choices[delta.index], self._choices[delta.index].piece(delta))
+        return {**self._base, "choices": choices, "usage": self._usage()}
+
+    async def frames(self, group: RequestGroup, keep_alive_s: float) -> AsyncIterator[bytes]:
+        usage_field = {"usage": None} if self._values.include_usage else {}
+        try:
+            async for delta in deltas(group, keep_alive_s):
+                if delta is None:
+                    yield KEEP_ALIVE_FRAME
+                    continue
+                self._completion_tokens[delta.index] = delta.completion_tokens
+                piece = self._choices[delta.index].piece(delta)
+                logprobs = piece["logprobs"]
+                if piece["text"] or piece["finish_reason"] or piece.get("token_ids") or (logprobs and logprobs["tokens"]):
+                    yield data_frame({**self._base, "choices": [piece], **usage_field})
+        except ApiError as error:
+            yield data_frame(error.body())
+        else:
+            if self._values.include_usage:
+                yield data_frame({**self._base, "choices": [], "usage": self._usage()})
+        yield DONE_FRAME
+
+
+def _encode(values: CompletionFields, model: ServedModel) -> list[_Prompt]:
+    """A text prompt is raw: it may spell control tokens, as those who apply a template themselves need. Blocking."""
+    prompts = []
+    for prompt in values.prompt:
+        if isinstance(prompt, str):
+            tokens = with_one_bos(model.tokenizer.encode(prompt, allow_special=True), model.tokenizer)
+            prompts.append(_Prompt(tokens, prompt))
+            continue
+        for token in prompt:
+            if token >= len(model.token_bytes):
+                raise bad_request(f"token id {token} is outside the vocabulary of {len(model.token_bytes)}", "prompt")
+        prompts.append(_Prompt(prompt, model.tokenizer.decode(prompt) if values.echo else ""))
+    return prompts
+
+
+def _core_requests(values: CompletionFields, model: ServedModel, prompts: list[_Prompt]) -> list[dict[str, Any]]:
+    wanted = DEFAULT_MAX_TOKENS if values.max_tokens is None else values.max_tokens
+    if wanted < 0 or (wanted == 0 and not values.echo):
+        message = f"'max_tokens' must be at least 1 (or 0 with echo), not {wanted}"
+        raise bad_request(message, "max_tokens", "invalid_value")
+    requests = []
+    for prompt in prompts:
+        max_tokens = room_for(prompt.tokens, wanted, model, "prompt", at_least_tokens=min(1, wanted))
+        request = core_request(values, model, prompt.tokens, max_tokens)
+        request["logprobs"] = -1 if values.logprobs is None else values.logprobs
+        # The core takes max_tokens 0 for prompt logprobs only.
+        request["prompt_logprobs"] = max_tokens == 0 or (values.echo and values.logprobs is not None)
+        requests.append(request)
+    return requests
+
+
+async def completions(request: Request) -> Response:
+    state: ServerState = request.app.state.server
+    model = state.require_model()
+    values = parse(fields.COMPLETIONS, await read_object(request, state.max_body_bytes), CompletionFields, model)
+    prompts = await asyncio.to_thread(_encode, values, model)
+    answer = _Answer(values, model, prompts)
+    group = submit(model, _core_requests(values, model, prompts))
+    if values.stream:
+        return SseResponse(answer.frames(group, state.keep_alive_s), group.cancel)
+    body = await while_connected(request, group, answer.whole(group))
+    return Response(orjson.dumps(body), 200, media_type="application/json")

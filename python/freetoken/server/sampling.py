@@ -1,0 +1,56 @@
+"""Request fields -> the fields of the core's Request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from freetoken.server.errors import bad_request, context_length_exceeded
+from freetoken.server.schema import GenerationFields
+from freetoken.server.state import ServedModel
+
+_INT32_MAX = 2**31 - 1
+
+
+def room_for(
+    prompt: list[int], wanted_tokens: int | None, model: ServedModel, param: str, at_least_tokens: int = 1
+) -> int:
+    """How many tokens may be generated: `wanted_tokens` (None: all there is room for), cut to the context.
+
+    ApiError 400 when the prompt is empty or leaves no room for `at_least_tokens`.
+    """
+    if not prompt:
+        raise bad_request("the prompt has no tokens", param)
+    maximum = model.max_sequence_tokens - at_least_tokens
+    if len(prompt) > maximum:
+        raise context_length_exceeded(len(prompt), maximum, param)
+    room = model.max_sequence_tokens - len(prompt)
+    return room if wanted_tokens is None else min(wanted_tokens, room)
+
+
+def core_request(fields: GenerationFields, model: ServedModel, prompt: list[int], max_tokens: int) -> dict[str, Any]:
+    """Absent sampling fields come from the model's generation defaults, then: temperature 1, the others off."""
+    for token in fields.stop_token_ids:
+        if token >= len(model.token_bytes):
+            raise bad_request(f"token id {token} is outside the vocabulary of {len(model.token_bytes)}", "stop_token_ids")
+
+    def pick(name: str, otherwise: float) -> float:
+        value = getattr(fields, name)
+        if value is None:
+            value = model.generation_defaults.get(name)
+        return otherwise if value is None else value
+
+    return {
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": float(pick("temperature", 1.0)),
+        "top_k": min(max(int(pick("top_k", 0)), 0), _INT32_MAX),
+        "top_p": float(pick("top_p", 1.0)),
+        "seed": None if fields.seed is None else fields.seed & (2**64 - 1),
+        "stop": fields.stop or [],
+        "stop_token_ids": fields.stop_token_ids,
+        "ignore_eos": fields.ignore_eos,
+        "emit_special_tokens": False,
+        "logprobs": -1,
+        "prompt_logprobs": False,
+        "logits": "none",
+    }
