@@ -74,7 +74,9 @@ def _unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _shallow(value: Any) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [child for v in level if isinstance(v, (dict, list)) for child in (v.values() if isinstance(v, dict) else v)]
+        level = [
+            child for v in level if isinstance(v, (dict, list)) for child in (v.values() if isinstance(v, dict) else v)
+        ]
         if not level:
             return True
     return False

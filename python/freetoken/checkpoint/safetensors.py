@@ -54,7 +54,9 @@ def read_safetensors(path: str) -> dict[str, TensorEntry]:
                 raise ModelError(path, "", f"{size} bytes: too short for a safetensors file, fetch it again")
             length = int.from_bytes(file.read(8), "little")
             if length > size - 8:
-                raise ModelError(path, "", f"header of {length} bytes runs past the file's {size} bytes: truncated or wrong")
+                raise ModelError(
+                    path, "", f"header of {length} bytes runs past the file's {size} bytes: truncated or wrong"
+                )
             if length > MAX_HEADER_BYTES:
                 raise ModelError(path, "", f"header of {length} bytes, at most {MAX_HEADER_BYTES} are allowed")
             raw = file.read(length)
@@ -111,7 +113,9 @@ def _check_cover(path: str, entries: list[TensorEntry], data_start: int, file_by
         if entry.offset < at:
             raise ModelError(path, entry.name, f"its bytes overlap those of {previous}")
         if entry.offset > at:
-            raise ModelError(path, entry.name, f"{entry.offset - at} bytes between it and {previous} belong to no tensor")
+            raise ModelError(
+                path, entry.name, f"{entry.offset - at} bytes between it and {previous} belong to no tensor"
+            )
         at, previous = entry.offset + entry.bytes, entry.name
     if at != file_bytes:
         raise ModelError(path, "", f"{file_bytes - at} bytes after {previous} belong to no tensor")

@@ -26,11 +26,15 @@ def read_directory(folder: str) -> dict[str, TensorEntry]:
     names = sorted(os.listdir(folder))
     found = [name for name in names if name.endswith(".safetensors")]
     if any(re.search(r"-\d+-of-\d+\.safetensors$", name) for name in found):
-        raise ModelError(os.path.join(folder, INDEX), "", f"missing, yet there are shards such as {found[0]}: fetch it too")
+        raise ModelError(
+            os.path.join(folder, INDEX), "", f"missing, yet there are shards such as {found[0]}: fetch it too"
+        )
     if len(found) == 1:
         return read_safetensors(os.path.join(folder, found[0]))
     if found:
-        raise ModelError(folder, "", f"neither {SINGLE} nor {INDEX}, and {len(found)} other .safetensors files: which one is it?")
+        raise ModelError(
+            folder, "", f"neither {SINGLE} nor {INDEX}, and {len(found)} other .safetensors files: which one is it?"
+        )
     pickles = [name for name in names if name.endswith(PICKLES)]
     if pickles:
         raise ModelError(

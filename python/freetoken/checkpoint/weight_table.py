@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,30 +23,25 @@ class WeightTable:
     ignored: dict[str, str] = field(default_factory=dict)
 
 
-def build_weight_table(
-    tensors: Mapping[str, TensorEntry], names: NameMap, model_file: str, ignored: Iterable[str] = ()
-) -> WeightTable:
+def build_weight_table(tensors: Mapping[str, TensorEntry], names: NameMap, model_file: str) -> WeightTable:
     """The table of all weights that the model needs.
 
-    `model_file` stands in messages about tensors that are nowhere. `ignored` names tensors whose values the configuration
-    has already taken up (rope_freqs.weight). Raises ModelError(file, tensor, reason) for a tensor that is missing, not
-    known, of the wrong shape or of a dtype that is not read.
+    `model_file` stands in messages about tensors that are nowhere. Raises ModelError(file, tensor, reason) for a tensor
+    that is missing, not known, given twice, of the wrong shape or of a dtype that is not read.
     """
     files: dict[str, int] = {}
     entries: list[dict[str, Any]] = []
     table = WeightTable({"files": [], "tensors": entries})
     source_of: dict[str, TensorEntry] = {}
-    read_already = set(ignored)
     for entry in tensors.values():
-        if entry.name in read_already:
-            table.ignored[entry.name] = "its values are part of the model spec"
-            continue
         try:
             found = names.lookup(entry.name, entry.shape)
         except ConfigError as error:
             raise ModelError(entry.file, entry.name, str(error)) from None
         if found is None:
-            raise ModelError(entry.file, entry.name, "this architecture has no such tensor: the file does not fit its configuration")
+            raise ModelError(
+                entry.file, entry.name, "this architecture has no such tensor: the file does not fit its configuration"
+            )
         if isinstance(found, Ignored):
             table.ignored[entry.name] = found.reason
             continue
@@ -85,7 +80,9 @@ def _entry_json(entry: TensorEntry, target: Target, file: int) -> dict[str, Any]
         elements *= dim
     length = elements // block_elements * block_bytes
     if length * target.parts != entry.bytes:
-        raise fail(f"{entry.bytes} bytes, {target.parts} x {length} expected for {target.parts} x {list(shape)} in {entry.dtype}")
+        raise fail(
+            f"{entry.bytes} bytes, {target.parts} x {length} expected for {target.parts} x {list(shape)} in {entry.dtype}"
+        )
     record: dict[str, Any] = {
         "name": target.canonical,
         "file": file,
