@@ -190,6 +190,16 @@ def test_no_oracle_at_run_time():
     assert not wrong, "\n".join(wrong)
 
 
+def test_third_party_lists_every_dependency():
+    """With its licence: the first two columns of a row."""
+    text = (ROOT / "pyproject.toml").read_text()
+    declared = set(re.findall(r'"([A-Za-z][\w.-]*)(?:\[\w+\])?\s*[><=]=', text)) - {"python_version"}
+    assert {"tokenizers", "torch", "pybind11"} <= declared
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", (ROOT / "THIRD_PARTY.md").read_text(), re.MULTILINE)
+    listed = {name.strip() for names, licence in rows if licence.strip() for name in re.split(r",|\(", names)}
+    assert declared <= listed, sorted(declared - listed)
+
+
 def tracked_files() -> list[Path]:
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     return [ROOT / name for name in listing.decode().split("\0") if name and (ROOT / name).is_file()]
