@@ -21,7 +21,7 @@ def cache_dir() -> str:
 
 @contextmanager
 def locked(path: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds the lock file at `path`; calls `waiting` once if another process has it. The kernel frees it when a process dies."""
+    """Holds the lock file at `path`; calls `waiting` once if another process has it. A dead process frees it."""
     with open(path, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

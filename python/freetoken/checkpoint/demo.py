@@ -1,4 +1,4 @@
-"""The demo models: `demo-dense` is SmolLM2-135M-Instruct as its wheel holds it, `demo` a mixture of experts made of it."""
+"""The demo models: `demo-dense` is SmolLM2-135M-Instruct as its wheel holds it, `demo` a mixture of experts of it."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def _need_room(folder: str, needed_bytes: int) -> None:
         raise ModelError(
             folder,
             "",
-            f"{needed_bytes >> 20} MiB are needed, {free >> 20} MiB are free: make room, or set FREETOKEN_CACHE to another place",
+            f"{needed_bytes >> 20} MiB are needed, {free >> 20} MiB are free: make room or move FREETOKEN_CACHE",
         )

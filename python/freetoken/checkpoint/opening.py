@@ -25,7 +25,7 @@ def open_model(
     """Opens `model` and checks every tensor of it; loads no weights.
 
     `model`: `demo` or `demo-dense`; a .gguf file (any one of a split set); a directory of safetensors, or with one GGUF
-    model in it; else an id of the Hugging Face hub. `hf_overrides` are laid over config.json. `revision` is for the hub.
+    model in it; else an id of the Hugging Face hub, for which `revision` is. `hf_overrides` are laid over config.json.
     `progress(what, done_bytes, total_bytes)` hears of downloads. Raises ModelError or ConfigError.
     """
     if model in demo.MODELS:

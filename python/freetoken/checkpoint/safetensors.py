@@ -97,7 +97,7 @@ def _entry(path: str, name: str, record: Any, data_start: int, file_bytes: int) 
         raise fail(f"data_offsets {begin} and {end} are the wrong way round")
     if data_start + end > file_bytes:
         raise fail(
-            f"its bytes end at {data_start + end}, the file has {file_bytes}: the file is truncated or wrong, fetch it again"
+            f"its bytes end at {data_start + end}, the file has {file_bytes}: truncated or wrong, fetch it again"
         )
     bits = DTYPE_BITS[dtype]
     for dim in shape:

@@ -81,7 +81,7 @@ def _entry_json(entry: TensorEntry, target: Target, file: int) -> dict[str, Any]
     length = elements // block_elements * block_bytes
     if length * target.parts != entry.bytes:
         raise fail(
-            f"{entry.bytes} bytes, {target.parts} x {length} expected for {target.parts} x {list(shape)} in {entry.dtype}"
+            f"{entry.bytes} bytes, but {target.parts} x {list(shape)} in {entry.dtype} takes {target.parts * length}"
         )
     record: dict[str, Any] = {
         "name": target.canonical,

@@ -140,7 +140,7 @@ class _Builder:
         if characters > MAX_PIECE_CHARS or max((len(text) for _, text in normal), default=0) > MAX_PIECE_LENGTH:
             raise self.fail(
                 "tokens",
-                f"{characters} characters in all: at most {MAX_PIECE_CHARS} and {MAX_PIECE_LENGTH} in a token are allowed",
+                f"{characters} characters: at most {MAX_PIECE_CHARS} in all, {MAX_PIECE_LENGTH} in a token",
             )
         # SentencePiece always merges the neighbours that form the piece of the highest score, the left-most first: the
         # same as merge rules in the order of the scores of what they form.

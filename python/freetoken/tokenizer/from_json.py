@@ -18,7 +18,7 @@ ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 def special_token_texts(config: dict[str, Any], path: str) -> dict[str, str]:
-    """bos_token, eos_token, ... of tokenizer_config.json or special_tokens_map.json, which write them as text or as an object."""
+    """bos_token, eos_token, ... of tokenizer_config.json or special_tokens_map.json, which write them in two ways."""
     found = {}
     for role in ROLES:
         value = config.get(role)
@@ -32,8 +32,8 @@ def special_token_texts(config: dict[str, Any], path: str) -> dict[str, str]:
 
 
 def load_tokenizer(folder: str, config: dict[str, Any], vocab_size: int | None = None) -> Tokenizer:
-    """The tokenizer of the checkpoint in `folder`; `config` is its tokenizer_config.json (may be empty), `vocab_size` the rows
-    of the model's embedding, by default up to the last id. Raises ModelError."""
+    """The tokenizer of the checkpoint in `folder`; `config` is its tokenizer_config.json (or empty), `vocab_size` the
+    rows of the model's embedding, by default up to the last id. Raises ModelError."""
     path = os.path.join(folder, "tokenizer.json")
     if not os.path.isfile(path):
         others = [

@@ -1,7 +1,7 @@
 """Pre-tokenizers that GGUF files name in tokenizer.ggml.pre, for byte-level BPE.
 
-Each is the chain of patterns that the model's own tokenizer splits with. Those of PROVEN_BY_GOLDEN have been compared with
-llama.cpp's golden tokenisations of the models' real vocabularies: 47 or 51 texts each, every id equal.
+Each is the chain of patterns that the model's own tokenizer splits with. Those of PROVEN_BY_GOLDEN have been compared
+with llama.cpp's golden tokenisations of the models' real vocabularies: 47 or 51 texts each, every id equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _THREE_DIGITS = "[0-9][0-9][0-9]"
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Patterns applied one after the other, each isolating its matches; `whole_words`: a word that is a token needs no merges."""
+    """Patterns applied in turn, each isolating its matches; `whole_words`: a word that is a token needs no merges."""
 
     patterns: tuple[str, ...]
     whole_words: bool = False

@@ -51,7 +51,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], skip_special: bool = False) -> str:
-        """Text of a whole sequence of ids; bytes that are not UTF-8 become U+FFFD. Raises ValueError for an id that does not exist."""
+        """Text of a whole sequence of ids; what is not UTF-8 becomes U+FFFD. ValueError for an id out of range."""
         data = b"".join(self._pieces(ids, skip_special))
         for _ in range(self._strip_left):
             data = data.removeprefix(b" ")
@@ -66,7 +66,7 @@ class Tokenizer:
                 yield table[token_id]
 
     def vocab_bytes(self) -> tuple[list[bytes], list[int]]:
-        """(bytes, flags) by id for the core's Vocab: what each id adds in the middle of a text; flags 1 special, 2 unused."""
+        """(bytes, flags) by id for the core: what each id adds in the middle of a text; flags 1 special, 2 unused."""
         return self._vocab.bytes, self._vocab.flags
 
     def token_id(self, token: str) -> int | None:
