@@ -8,7 +8,7 @@ import hashlib
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,12 +19,38 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf")
 
 @functools.cache
 def fingerprint() -> str:
+    return _digest(_SOURCES, [f"{package}={importlib.metadata.version(package)}" for package in _PACKAGES])
+
+
+def _digest(paths: Iterable[Path], texts: Iterable[str] = ()) -> str:
     digest = hashlib.sha256()
-    for path in _SOURCES:
+    for path in paths:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for package in _PACKAGES:
-        digest.update(f"{package}={importlib.metadata.version(package)}\0".encode())
+    for text in texts:
+        digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def demo_models() -> dict[str, Path]:
+    """The product's own demo files, made anew when their makers change (the first time fetches 93 MB)."""
+    from freetoken.checkpoint import demo
+
+    makers = sorted(Path(demo.__file__).parent.glob("demo*.py"))
+
+    def build(directory: Path) -> None:
+        before = os.environ.get("FREETOKEN_CACHE")
+        os.environ["FREETOKEN_CACHE"] = str(directory)
+        try:
+            for name in demo.MODELS:
+                demo.prepare(name)
+        finally:
+            if before is None:
+                del os.environ["FREETOKEN_CACHE"]
+            else:
+                os.environ["FREETOKEN_CACHE"] = before
+
+    made = cached("demo", build, _digest(makers))
+    return {name: made / "demo" / file for name, file in demo.FILES.items()}
 
 
 def cache_root() -> Path:

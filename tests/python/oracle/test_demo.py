@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from oracle.cache import demo_models
 from oracle.demo import GOLDEN, LEAST_MARGIN, NEW_TOKENS, PROMPTS
 from support.engine import EXACT, Completion, complete, engine
 from support.margin import MarginRule
@@ -19,7 +21,12 @@ def goldens() -> list[dict]:
     return json.loads(GOLDEN.read_text())
 
 
-def answers(model: str, goldens: list[dict], logits: str, **options) -> list[Completion]:
+@pytest.fixture(scope="module")
+def models() -> dict[str, Path]:
+    return demo_models()
+
+
+def answers(model: Path, goldens: list[dict], logits: str, **options) -> list[Completion]:
     requests = [
         {
             "prompt": golden["prompt"],
@@ -40,12 +47,12 @@ def margins(completion: Completion) -> list[float]:
     return [float(top[0][1] - top[1][1]) for _, _, top in completion.logprobs]
 
 
-def test_prompt_ids(goldens):
+def test_prompt_ids(goldens, models):
     """Tokenizer and chat template against tokenizers and jinja2 set up from the GGUF metadata by other code."""
     from freetoken.chat.prompt import ChatPrompter
     from freetoken.checkpoint import open_model
 
-    model = open_model("demo-dense")
+    model = open_model(str(models["demo-dense"]))
     pieces, flags = model.tokenizer.vocab_bytes()
     specials = [piece.decode() for piece, flag in zip(pieces, flags, strict=True) if flag & 1]
     prompter = ChatPrompter(model.chat_template, model.tokenizer, specials, model.special_tokens)
@@ -58,8 +65,8 @@ def test_prompt_ids(goldens):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("model", MODELS)
-def test_exact_text(model, goldens):
-    completions = answers(model, goldens, "none", **EXACT)
+def test_exact_text(model, goldens, models):
+    completions = answers(models[model], goldens, "none", **EXACT)
     assert len(goldens) == 20
     for completion, golden in zip(completions, goldens, strict=True):
         assert min(margins(completion)) > LEAST_MARGIN
@@ -69,9 +76,9 @@ def test_exact_text(model, goldens):
 
 
 @pytest.mark.timeout(600)
-def test_moe_follows_dense_with_int8_activations(goldens):
+def test_moe_follows_dense_with_int8_activations(goldens, models):
     """The permuted experts sum in another order, so equality holds only where the margin decides it."""
-    dense, moe = (answers(model, goldens, "sampled") for model in MODELS)
+    dense, moe = (answers(models[model], goldens, "sampled") for model in MODELS)
     shared, error = [], 0.0
     for ours, theirs in zip(moe, dense, strict=True):
         same = [a == b for a, b in zip(ours.tokens, theirs.tokens, strict=True)]
@@ -87,12 +94,11 @@ def test_moe_follows_dense_with_int8_activations(goldens):
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_goldens_are_transformers(goldens):
+def test_goldens_are_transformers(goldens, models):
     """Makes the committed goldens again."""
-    from freetoken.checkpoint import open_model
     from oracle import demo
 
-    smollm2 = demo.SmolLM2(Path(open_model("demo-dense").weight_table["files"][0]))
+    smollm2 = demo.SmolLM2(models["demo-dense"])
     for messages, golden in zip(json.loads(PROMPTS.read_text()), goldens, strict=True):
         made = demo.answer(smollm2, messages)
         assert demo.unfit(made, smollm2.eos) is None
