@@ -73,6 +73,14 @@ class Ops : public WeightSink {
  public:
   virtual OpsInfo info() const = 0;
 
+  // Weights that were committed, by canonical name; not valid when there is none.
+  virtual Weight weight(const std::string& name) const = 0;
+  virtual Tensor vector(const std::string& name) const = 0;
+  // An expert's extent that lies in this device's memory; null and 0 when there is none.
+  virtual const ExpertLayout* expert_layout(const std::string& extent) const = 0;
+  virtual uint64_t extent_address(const std::string& extent) const = 0;
+  virtual int64_t weight_bytes() const = 0;
+
   // Memory. Buffers are zeroed and live as long as the Ops. Rows are padded to whole tiles.
   virtual Result<Tensor> allocate(DType dtype, int rows, int cols) = 0;
   virtual Status allocate_kv(std::span<const KvGroup> groups, std::span<const int32_t> pages) = 0;

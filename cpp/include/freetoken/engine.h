@@ -52,12 +52,16 @@ struct EngineStats {
   int page_tokens = 0;
   int64_t steps = 0, prompt_tokens = 0, completion_tokens = 0;
   int64_t weight_bytes = 0;
+  int vocab = 0;
   int threads = 0;
   std::string isa;
 };
 
 // What load() would take, from the spec and the table alone. kResourceExhausted when it does not fit, with the numbers.
 FREETOKEN_API Status plan_memory(const LoadOptions& options, MemoryPlan* plan);
+
+// Parses a ModelSpec strictly; *canonical is its shortest JSON form.
+FREETOKEN_API Status check_model_spec(const std::string& json, std::string* canonical);
 
 class FREETOKEN_API Engine {
  public:

@@ -1,0 +1,79 @@
+// The composition root: chooses the device, loads the weights into it, puts the engine together.
+#include <algorithm>
+#include <exception>
+
+#include "api/options.h"
+#include "cpu/cpu_ops.h"
+#include "engine/engine_loop.h"
+#include "model/kv_layout.h"
+#include "weights/loader.h"
+
+namespace freetoken {
+namespace {
+
+std::vector<uint8_t> usable_tokens(const Vocab& vocab, int rows) {
+  std::vector<uint8_t> usable(rows, vocab.bytes.empty());
+  for (size_t id = 0; id < vocab.flags.size() && id < usable.size(); id++) usable[id] = !(vocab.flags[id] & Vocab::kUnused);
+  return usable;
+}
+
+Status check_vocab(const LoadOptions& options, const ModelSpec& spec) {
+  if (options.vocab.bytes.size() != options.vocab.flags.size())
+    return InvalidArgument("the vocabulary has " + std::to_string(options.vocab.bytes.size()) + " entries but " +
+                           std::to_string(options.vocab.flags.size()) + " flags");
+  for (int32_t id : options.eos_token_ids)
+    if (id < 0 || id >= spec.vocab)
+      return InvalidArgument("EOS token " + std::to_string(id) + " is outside the vocabulary 0.." +
+                             std::to_string(spec.vocab - 1));
+  return {};
+}
+
+Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
+  ResolvedOptions resolved;
+  FT_RETURN_IF_ERROR(resolve_options(options, &resolved));
+  FT_RETURN_IF_ERROR(check_vocab(options, resolved.spec));
+  FT_ASSIGN_OR_RETURN(const IsaLevel isa, select_isa_level());
+  auto ops = std::make_unique<CpuOps>(
+      CpuOptions{.threads = resolved.threads,
+                 .isa = isa,
+                 .float32_activations = options.activations == ActivationMode::kFloat32,
+                 .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab)});
+  FT_RETURN_IF_ERROR(load_weights(resolved.table, resolved.load, *ops, resolved.threads, [&](int64_t done, int64_t total) {
+    if (options.progress) options.progress("weights", done, total);
+  }));
+  const ModelLimits limits{.max_rows = resolved.max_batch_tokens,
+                           .max_sequences = resolved.max_running_requests,
+                           .max_logit_rows = resolved.max_logit_rows,
+                           .kv_dtype = options.kv_dtype == KvDType::kF32 ? DType::kF32 : DType::kBF16};
+  FT_ASSIGN_OR_RETURN(auto model, Model::create(resolved.spec, *ops, limits));
+  const int pages = int(resolved.memory.kv_tokens / kPageTokens);
+  const std::vector<int32_t> group_pages(model->kv_layout().groups.size(), pages);
+  FT_RETURN_IF_ERROR(ops->allocate_kv(model->kv_layout().groups, group_pages));
+
+  EngineParts parts;
+  parts.ops = std::move(ops);
+  parts.model = std::move(model);
+  parts.vocab = std::move(options.vocab);
+  parts.eos_token_ids = std::move(options.eos_token_ids);
+  parts.limits = {.max_running = resolved.max_running_requests,
+                  .max_rows = resolved.max_batch_tokens,
+                  .page_tokens = kPageTokens,
+                  .pages = {group_pages.begin(), group_pages.end()}};
+  parts.max_logit_rows = resolved.max_logit_rows;
+  parts.max_sequence_tokens = resolved.memory.max_sequence_tokens;
+  parts.sink = std::move(sink);
+  *engine = std::make_unique<EngineLoop>(std::move(parts));
+  return {};
+}
+
+}  // namespace
+
+Status Engine::load(LoadOptions options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
+  try {
+    return freetoken::load(options, std::move(sink), engine);
+  } catch (const std::exception& e) {
+    return Internal(std::string("loading failed: ") + e.what());
+  }
+}
+
+}  // namespace freetoken

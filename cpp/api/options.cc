@@ -1,0 +1,71 @@
+#include "api/options.h"
+
+#include <algorithm>
+
+#include "model/support.h"
+#include "plan/memory_plan.h"
+#include "platform/memory_limits.h"
+#include "platform/topology.h"
+
+namespace freetoken {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxRunning = 4096;
+constexpr int kMaxBatchTokens = 65536;
+
+Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return InvalidArgument(std::string(name) + " is " + std::to_string(value) + ", it must be in " + std::to_string(low) + ".." +
+                         std::to_string(high));
+}
+
+}  // namespace
+
+Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
+  FT_RETURN_IF_ERROR(in_range("threads", options.threads, 0, kMaxThreads));
+  FT_RETURN_IF_ERROR(in_range("max_running_requests", options.max_running_requests, 1, kMaxRunning));
+  FT_RETURN_IF_ERROR(in_range("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
+  FT_RETURN_IF_ERROR(in_range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 30));
+  FT_RETURN_IF_ERROR(in_range("kv_tokens", options.kv_tokens, 0, int64_t(1) << 40));
+  FT_RETURN_IF_ERROR(in_range("memory_limit_bytes", options.memory_limit_bytes, 0, int64_t(1) << 60));
+  FT_ASSIGN_OR_RETURN(out->spec, parse_model_spec(options.model_spec_json));
+  FT_RETURN_IF_ERROR(check_model_supported(out->spec));
+  FT_ASSIGN_OR_RETURN(out->table, parse_weight_table(options.weight_table_json));
+  FT_RETURN_IF_ERROR(check_weight_files(out->table));
+  FT_ASSIGN_OR_RETURN(out->load, make_load_plan(out->table, out->spec));
+  if (options.max_sequence_tokens > out->spec.max_positions)
+    return InvalidArgument("max_sequence_tokens is " + std::to_string(options.max_sequence_tokens) + ", the model has " +
+                           std::to_string(out->spec.max_positions) + " positions");
+  out->threads = options.threads ? options.threads : read_topology().usable_cores;
+  out->max_running_requests = options.max_running_requests;
+  out->max_batch_tokens = std::max(options.max_batch_tokens, options.max_running_requests);
+
+  MemoryPlanInput input;
+  input.dense_bytes = out->load.dense_bytes;
+  input.expert_bytes = out->load.expert_bytes;
+  input.embedding_bytes = out->load.embedding_bytes;
+  input.kv_element_bytes = options.kv_dtype == KvDType::kF32 ? 4 : 2;
+  input.kv_tokens = options.kv_tokens;
+  input.max_sequence_tokens = options.max_sequence_tokens;
+  input.max_batch_tokens = out->max_batch_tokens;
+  input.max_running_requests = out->max_running_requests;
+  input.threads = out->threads;
+  input.available_bytes = options.memory_limit_bytes ? options.memory_limit_bytes : available_memory().bytes;
+  return make_memory_plan(out->spec, input, &out->memory);
+}
+
+Status check_model_spec(const std::string& json, std::string* canonical) {
+  FT_ASSIGN_OR_RETURN(const ModelSpec spec, parse_model_spec(json));
+  *canonical = model_spec_to_json(spec);
+  return {};
+}
+
+Status plan_memory(const LoadOptions& options, MemoryPlan* plan) {
+  ResolvedOptions resolved;
+  const Status status = resolve_options(options, &resolved);
+  *plan = std::move(resolved.memory);
+  return status;
+}
+
+}  // namespace freetoken

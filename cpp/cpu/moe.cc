@@ -1,0 +1,144 @@
+// Routing and the expert block of CpuOps.
+//
+// gate/up: a unit is (expert, half of its inner columns), claimed dynamically one ahead so that the prefetch knows where to
+// go. down: a unit is a range of output columns; outputs are kept per (row, rank) and added in rank order.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "cpu/cpu_ops.h"
+
+namespace freetoken {
+namespace {
+
+float* row_of(Tensor t, int r) { return reinterpret_cast<float*>(t.address + r * t.row_bytes); }
+
+Weight part(uint64_t extent, int64_t offset, WeightFormat format, int n, int k) {
+  return {extent + uint64_t(offset), format, n, k};
+}
+
+}  // namespace
+
+void CpuOps::route(Queue&, Tensor x, const RouteArgs& args) {
+  const MoeSpec& spec = *args.spec;
+  const int threads = pool_.threads(), rows = x.rows, tiles = tile_count(spec.experts);
+  route_.start(rows, spec.experts, spec.experts_per_token);
+  const PackedMatrix router{args.router.format, args.router.n, args.router.k,
+                            reinterpret_cast<const uint8_t*>(args.router.address)};
+  pool_.run([&](int thread) {
+    // The router always runs in fp32: its inputs are the rows themselves.
+    const uint8_t** in = scratch_[thread].in.data();
+    float** out = scratch_[thread].out.data();
+    for (int r = 0; r < rows; r++) {
+      in[r] = reinterpret_cast<const uint8_t*>(row_of(x, r));
+      out[r] = row_of(router_logits_, r);
+    }
+    const bool by_rows = rows >= threads;
+    const int r0 = by_rows ? rows * thread / threads : 0, r1 = by_rows ? rows * (thread + 1) / threads : rows;
+    const int t0 = by_rows ? 0 : tiles * thread / threads, t1 = by_rows ? tiles : tiles * (thread + 1) / threads;
+    if (t0 < t1 && r0 < r1)
+      matmul_kernels_.matmul_tiles(router, t0, t1, r1 - r0, ActivationKind::kF32, in + r0, out + r0, nullptr);
+    if (!by_rows) pool_.barrier();
+    for (int r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
+      rows_.softmax(out[r], spec.experts, out[r]);
+      choose_experts(out[r], spec.experts, spec.experts_per_token, spec.normalise, spec.scaling, route_.ids(r),
+                     route_.weights(r));
+    }
+  });
+  route_.group();
+}
+
+void CpuOps::moe(Queue&, Tensor x, const MoeSpec& spec, const ExpertSet& set, Tensor out) {
+  const ExpertLayout& layout = set.layout;
+  const int threads = pool_.threads(), rows = x.rows, experts = int(route_.active().size()), entries = route_.entries();
+  const ActivationKind gate_kind = kind_of(layout.gate_format), up_kind = kind_of(layout.up_format);
+  const ActivationKind down_kind = kind_of(layout.down_format);
+  set.resolver->post(set.layer, route_.active());
+
+  const int gate_n = layout.up_offset < 0 ? int(align_up(size_t(layout.inner), 16)) * 2 : layout.inner;
+  auto gated_weights = [&](int i) {
+    const uint64_t extent = answers_[i].address;
+    GatedWeights w;
+    w.gate = part(extent, layout.gate_offset, layout.gate_format, gate_n, layout.hidden);
+    if (layout.up_offset >= 0) w.up = part(extent, layout.up_offset, layout.up_format, layout.inner, layout.hidden);
+    return w;
+  };
+  auto down_weight = [&](int i) {
+    return part(answers_[i].address, layout.down_offset, layout.down_format, layout.hidden, layout.inner);
+  };
+  const int pieces = std::max(1, std::min(layout.inner / 64, ceil_div(2 * threads, std::max(experts, 1)) * 2));
+  const int piece = int(align_up(size_t(ceil_div(layout.inner, pieces)), 32));
+  const int tiles = tile_count(layout.hidden);
+  // Column ranges of down: one per worker while their outputs fit the scratch, more otherwise.
+  const int most_tiles = std::max<int>(1, int(kDownScratchFloats / (int64_t(entries) * kTileRows)));
+  const int ranges = std::max(threads, ceil_div(tiles, most_tiles));
+
+  std::atomic<int> next_expert{0}, next_unit{0}, next_range{0};
+  std::atomic<bool> failed{false};
+  pool_.run([&](int thread) {
+    for (int r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
+      matmul_kernels_.encode_row(gate_kind, row_of(x, r), x.cols, input_[0].row(r));
+      if (up_kind != gate_kind) matmul_kernels_.encode_row(up_kind, row_of(x, r), x.cols, input_[1].row(r));
+    }
+    for (int i; (i = next_expert.fetch_add(1)) < experts;) {
+      answers_[i] = set.resolver->wait(set.layer, route_.active()[i]);
+      if (answers_[i].kind != ExpertAnswer::Kind::kAddress) failed = true;
+    }
+    pool_.barrier();
+    if (failed) return;
+
+    ThreadScratch& scratch = scratch_[thread];
+    const int units = experts * pieces;
+    for (int u = next_unit.fetch_add(1), v; u < units; u = v) {
+      v = next_unit.fetch_add(1);
+      const int i = u / pieces, begin = u % pieces * piece, end = std::min(begin + piece, layout.inner);
+      const int first = route_.begin(i), count = route_.end(i) - first;
+      GatedWeights w = gated_weights(i);
+      const uint8_t** in = scratch.in.data();
+      for (int e = 0; e < count; e++) in[e] = input_[0].row(route_.row_of(first + e));
+      if (layout.up_offset >= 0) {
+        const Activations& up_input = up_kind == gate_kind ? input_[0] : input_[1];
+        for (int e = 0; e < count; e++) in[count + e] = up_input.row(route_.row_of(first + e));
+        w.up_activations = in + count;
+      }
+      const uint8_t* next = v < units ? reinterpret_cast<const uint8_t*>(answers_[v / pieces].address + layout.gate_offset) +
+                                            size_t(v % pieces * piece / 16) * tile_bytes(layout.gate_format, layout.hidden)
+                                      : reinterpret_cast<const uint8_t*>(down_weight(0).address);
+      for (int b = begin; b < end; b += kGatedBlock)
+        gated_block(w, b, std::min(b + kGatedBlock, end), count, gate_kind, in, down_kind, first,
+                    b + kGatedBlock < end ? nullptr : next, thread);
+    }
+    pool_.barrier();
+
+    float* results = scratch.memory.as<float>();
+    for (int range; (range = next_range.fetch_add(1)) < ranges;) {
+      const int t0 = tiles * range / ranges, t1 = tiles * (range + 1) / ranges, columns = (t1 - t0) * kTileRows;
+      if (t0 == t1) continue;
+      for (int i = 0; i < experts; i++) {
+        const int first = route_.begin(i), count = route_.end(i) - first;
+        for (int e = 0; e < count; e++)
+          scratch.out[e] = results + size_t(first + e) * columns - int64_t(t0) * kTileRows;
+        const uint8_t* next = i + 1 < experts ? reinterpret_cast<const uint8_t*>(down_weight(i + 1).address) +
+                                                    size_t(t0) * tile_bytes(layout.down_format, layout.inner)
+                                              : nullptr;
+        matmul(down_weight(i), t0, t1, count, down_kind, inner_.rows(first), scratch.out.data(), next);
+      }
+      const int width = std::min(columns, layout.hidden - t0 * kTileRows);
+      for (int r = 0; r < rows; r++) {
+        float* to = row_of(out, r) + t0 * kTileRows;
+        std::memset(to, 0, size_t(width) * sizeof(float));
+        for (int rank = 0; rank < route_.per_token(); rank++)
+          rows_.add_scaled(to, results + size_t(route_.entry_of(r, rank)) * columns, route_.weights(r)[rank], width);
+      }
+    }
+  });
+  set.resolver->release(set.layer);
+  if (failed && step_error_.ok())
+    for (int i = 0; i < experts; i++)
+      if (answers_[i].kind != ExpertAnswer::Kind::kAddress)
+        step_error_ = answers_[i].kind == ExpertAnswer::Kind::kFailed
+                          ? answers_[i].error
+                          : Internal("an expert was to be computed elsewhere, but the CPU backend computes all of them");
+}
+
+}  // namespace freetoken

@@ -1,0 +1,70 @@
+// CpuOps as a WeightSink: weights lie where they are read, so committing does nothing.
+#include "cpu/cpu_ops.h"
+
+namespace freetoken {
+
+Result<uint8_t*> CpuOps::open(const PackedTensorInfo& info) {
+  FT_ASSIGN_OR_RETURN(Memory memory, Memory::allocate(info.bytes()));
+  uint8_t* data = memory.data();
+  const std::lock_guard lock(weights_mutex_);
+  tensors_[info.name] = {info, data};
+  weight_bytes_ += int64_t(info.bytes());
+  weight_memory_.push_back(std::move(memory));
+  return data;
+}
+
+Result<uint8_t*> CpuOps::open_extent(const ExtentInfo& info) {
+  FT_ASSIGN_OR_RETURN(Memory memory, Memory::allocate(info.bytes));
+  uint8_t* data = memory.data();
+  ExpertLayout layout;
+  layout.bytes = int64_t(info.bytes);
+  for (const ExtentPart& part : info.parts) {
+    const std::string role = part.tensor.name.substr(part.tensor.name.rfind('.') + 1);
+    if (role == "gate_up" || role == "gate") {
+      layout.gate_format = part.tensor.format;
+      layout.gate_offset = int64_t(part.offset);
+      if (role == "gate_up") layout.up_format = part.tensor.format;
+    } else if (role == "up") {
+      layout.up_format = part.tensor.format;
+      layout.up_offset = int64_t(part.offset);
+    } else if (role == "down") {
+      layout.down_format = part.tensor.format;
+      layout.down_offset = int64_t(part.offset);
+      layout.hidden = part.tensor.n;
+      layout.inner = part.tensor.k;
+    } else {
+      return Unsupported("expert tensor " + part.tensor.name + ": the CPU backend has no use for it in this version");
+    }
+  }
+  const std::lock_guard lock(weights_mutex_);
+  extents_[info.name] = {layout, data};
+  weight_bytes_ += int64_t(info.bytes);
+  weight_memory_.push_back(std::move(memory));
+  return data;
+}
+
+Weight CpuOps::weight(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end() || it->second.first.vector) return {};
+  const auto& [info, data] = it->second;
+  return {reinterpret_cast<uint64_t>(data), info.format, info.n, info.k};
+}
+
+Tensor CpuOps::vector(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end() || !it->second.first.vector) return {};
+  const auto& [info, data] = it->second;
+  return {reinterpret_cast<uint64_t>(data), DType::kF32, 1, info.n, int64_t(info.bytes())};
+}
+
+const ExpertLayout* CpuOps::expert_layout(const std::string& extent) const {
+  const auto it = extents_.find(extent);
+  return it == extents_.end() ? nullptr : &it->second.first;
+}
+
+uint64_t CpuOps::extent_address(const std::string& extent) const {
+  const auto it = extents_.find(extent);
+  return it == extents_.end() ? 0 : reinterpret_cast<uint64_t>(it->second.second);
+}
+
+}  // namespace freetoken
