@@ -27,7 +27,7 @@ struct WeightTable {
 };
 
 constexpr int64_t kMaxTensors = int64_t(16) << 20;
-constexpr int kMaxFiles = 65536;
+constexpr int kMaxFiles = 512;          // all are open while loading
 constexpr int kMaxDimension = 1 << 28;  // rows or columns of one tensor
 
 // Strict: unknown or missing fields, duplicate names, dimensions that do not match the bytes for the format are errors that
