@@ -7,7 +7,7 @@ namespace freetoken {
 
 struct AvailableMemory {
   int64_t bytes = 0;    // the smallest of the limits below
-  std::string limit;    // which one: "MemAvailable", "cgroup memory.max", "RLIMIT_AS"
+  std::string limit;    // which one: "MemAvailable", "cgroup memory.max", ...; empty when none could be read
 };
 
 // min(MemAvailable, the cgroup's limit minus what it uses (v1 or v2, each ancestor; reclaimable file cache counts as
