@@ -4,99 +4,61 @@
 // residual stream (or the tap of an earlier sublayer) and writing back to it. Python's config/<family>.py makes the JSON
 // form; parse_model_spec reads it strictly: an unknown field, a missing one or an absurd number is an error naming its path.
 //
-// Canonical tensor names (L layer, S sublayer index within the layer, E expert):
+// Canonical tensor names (L layer, S sublayer index within the layer, E expert); the structs name the rarer ones:
 //   embed | final_norm | lm_head | lm_head_bias | layers.L.S.pre_norm | layers.L.S.post_norm
 //   attention  layers.L.S.{q,k,v,o,q_bias,k_bias,v_bias,o_bias,q_norm,k_norm,sinks,gate}
 //   mlp        layers.L.S.{gate,up,down,gate_bias,up_bias,down_bias}
 //   moe        layers.L.S.{router,router_bias,selection_bias} layers.L.S.experts.E.{gate,up,down,...}
 //              layers.L.S.shared.{gate,up,down} layers.L.S.shared_gate
+//   the bias of a norm is NAME_bias; MTP heads: mtp.I.{embed_norm,hidden_norm,join,final_norm}, mtp.I.S.*
 #pragma once
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
+#include "spec/sublayer_spec.h"
 
 namespace freetoken {
 
-enum class NormKind { kNone, kRms, kLayer };
-struct NormSpec {
-  NormKind kind = NormKind::kNone;
-  bool plus_one = false;    // the weight is stored as w - 1
-  bool has_weight = true;
-  bool has_bias = false;
-  float eps = 1e-6f;
+// Several residual streams, mixed before and after each sublayer by weights made from all of them.
+// kSinkhorn: hyper_fn [(2 + n) n, n hidden], hyper_base, hyper_scale [3]; kMagnitude: the streams are not mixed, hyper_fn [2 n, ...],
+// hyper_scale [2]; kLowRank: hyper_norm, hyper_mix_down [rank, n hidden], hyper_mix_up, hyper_inject [n, n hidden].
+// Before the final norm the streams become one: by kWeighted weights of the same form (hyper_head_*), or by their kMean.
+enum class HyperKind { kNone, kSinkhorn, kMagnitude, kLowRank };
+enum class HyperHead { kWeighted, kMean };
+struct HyperSpec {
+  HyperKind kind = HyperKind::kNone;
+  int streams = 1;
+  int sinkhorn_iterations = 0;
+  float eps = 1e-6f;         // added to the mixing weights
+  float norm_eps = 1e-6f;    // of the norm of the streams the weights are made from
+  float post_scale = 2.0f;   // of the sigmoid that weights a sublayer's output
+  int rank = 0;              // kLowRank
+  HyperHead head = HyperHead::kWeighted;
 };
 
-enum class Activation { kSilu, kGelu, kGeluTanh, kRelu2, kSwigluOai };
-struct GatedActivation {
-  Activation kind = Activation::kSilu;
-  float alpha = 1.0f;       // kSwigluOai: x * sigmoid(alpha x)
-  float limit = 0.0f;       // clamp of gate and up, 0 = none
-  float up_offset = 0.0f;   // kSwigluOai: (up + 1)
+// The model's side of TableMemoryKind::kPerLayer: layer l of token t has
+// mix_scale * (table_scale * table[t, l] + norm(projection_scale * (table_projection embed(t))[l])).
+// Weights table [vocab, layers * dim], table_projection [layers * dim, hidden], table_norm [dim].
+struct TableSpec {
+  int dim = 0;               // 0 = none
+  int vocab = 0;
+  float table_scale = 1.0f;
+  float projection_scale = 1.0f;
+  float mix_scale = 1.0f;
+  NormSpec norm;
 };
 
-// Inverse frequencies are computed by the family parser (fp32, as the reference does), so every scaling scheme
-// (llama3, yarn, linear, proportional) is one list here.
-struct RopeTable {
-  std::vector<float> inv_freq;   // rotary_dim / 2 values
-  float attention_factor = 1.0f; // multiplies cos and sin
-  bool interleaved = false;      // pairs (2i, 2i+1) instead of (i, i + rotary_dim/2)
-  int offset = 0;                // first rotated element of a head
-};
-
-enum class AttentionType { kFull, kWindow };
-struct AttentionSpec {
-  AttentionType type = AttentionType::kFull;
-  int q_heads = 0;
-  int kv_heads = 0;
-  int qk_dim = 0;           // per head
-  int v_dim = 0;            // per head
-  int window = 0;           // kWindow: keys seen, the query's own included
-  int rope = -1;            // index into ModelSpec::rope_tables, -1 = no rotation
-  float scale = 0.0f;       // of q.k
-  float softcap = 0.0f;     // 0 = none
-  bool sinks = false;
-  bool qkv_bias = false;
-  bool o_bias = false;
-  NormSpec q_norm;          // per head over qk_dim
-  NormSpec k_norm;
-};
-
-struct MlpSpec {
-  int inner = 0;
-  GatedActivation activation;
-  bool bias = false;
-};
-
-enum class RouterScoring { kSoftmax, kSigmoid, kSoftmaxOfSelected };
-struct MoeSpec {
-  int experts = 0;
-  int experts_per_token = 0;
-  int inner = 0;
-  RouterScoring scoring = RouterScoring::kSoftmax;
-  bool normalise = false;   // selected weights divided by their sum
-  float scaling = 1.0f;
-  bool selection_bias = false;
-  int groups = 1;
-  int groups_per_token = 1;
-  GatedActivation activation;
-  int shared_inner = 0;     // 0 = no shared expert
-};
-
-enum class SublayerKind { kAttention, kLinearAttention, kMlp, kMoe, kTableMemory };
-struct SublayerSpec {
-  SublayerKind kind = SublayerKind::kMlp;
-  NormSpec pre_norm;
-  NormSpec post_norm;
-  float residual_scale = 1.0f;
-  AttentionSpec attention;
-  MlpSpec mlp;
-  MoeSpec moe;
-};
-
-struct LayerSpec {
-  std::vector<SublayerSpec> sublayers;
+// A multi-token-prediction head: join [hidden, 2 hidden] of (embed_norm(embedding), hidden_norm(hidden)), one layer, a norm.
+struct MtpSpec {
+  NormSpec embed_norm;
+  NormSpec hidden_norm;
+  LayerSpec layer;
+  NormSpec final_norm;
+  bool own_embedding = false;  // mtp.I.embed
+  bool own_head = false;       // mtp.I.lm_head
 };
 
 struct ModelSpec {
@@ -104,16 +66,24 @@ struct ModelSpec {
   int vocab = 0;            // rows of embed and lm_head
   int max_positions = 0;
   float embed_scale = 1.0f;
-  float logit_scale = 1.0f;
+  NormSpec embed_norm;
+  float logit_scale = 1.0f;  // before the softcap
   float logit_softcap = 0.0f;
   bool tied_embedding = false;
   bool lm_head_bias = false;
   NormSpec final_norm;
+  HyperSpec hyper;
+  TableSpec table;
   std::vector<RopeTable> rope_tables;
   std::vector<LayerSpec> layers;
+  std::vector<MtpSpec> mtp;
 };
 
 Result<ModelSpec> parse_model_spec(const std::string& json);
 std::string model_spec_to_json(const ModelSpec& spec);
+
+// The fields (and the names of the choices) a spec uses beyond the defaults, as "attention.sinks" or "moe.scoring=sigmoid":
+// what a forward pass compares with what it can do. Names are those of the JSON form, without indices.
+std::set<std::string> used_fields(const ModelSpec& spec);
 
 }  // namespace freetoken

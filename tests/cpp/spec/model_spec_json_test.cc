@@ -110,7 +110,7 @@ TEST(ModelSpecJson, RefusesFieldsThatDoNotFitTogether) {
   expect_error(with(R"("kv_heads": 2)", R"("kv_heads": 3)"), "layers[0].sublayers[0].attention.kv_heads: 3 does not divide");
   expect_error(with(R"("experts_per_token": 2)", R"("experts_per_token": 5)"), "moe.experts_per_token: 5 of 4 experts");
   expect_error(with(R"("rope": 0)", R"("rope": 1)"), "attention.rope: 1, but there are 1 rope_tables");
-  expect_error(with("[1.0, 0.01]", "[1.0, 0.01, 0.001]"), "attention.rope: rotates elements up to 6 of qk_dim 4");
+  expect_error(with("[1.0, 0.01]", "[1.0, 0.01, 0.001]"), "attention.rope: rotates elements up to 6 of a head of 4");
   expect_error(with(R"("inner": 16)", R"("inner": 16, "groups": 3)"), "moe.groups: 3 does not divide experts 4");
   expect_error(with(R"("inner": 16)", R"("inner": 16, "groups": 2, "groups_per_token": 3)"), "moe.groups_per_token: 3 of 2");
   expect_error(with(R"("rope": 0)", R"("rope": 0, "type": "window")"), "attention.window: a window attention needs");
