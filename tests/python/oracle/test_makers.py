@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+
 from oracle import golden, make
 from oracle.families import GGUF_BASES
 
