@@ -18,7 +18,7 @@ struct MemoryPlanInput {
   int64_t max_running_requests = 32;
   int64_t threads = 1;
   int64_t available_bytes = 0;
-  bool keep_all_logits = false;     // rows for every prompt position, not only for the last of each sequence
+  int64_t max_logit_rows = 64;      // rows of logits computed at once
 };
 
 // KV bytes one token takes over all attention layers: sum of kv_heads * (qk_dim + v_dim) * element bytes.
@@ -26,7 +26,8 @@ int64_t kv_bytes_per_token(const ModelSpec& spec, int kv_element_bytes);
 
 // Fills *plan. kv_tokens 0 becomes min(max_running * max_sequence, what half of the memory left after everything else
 // holds), in whole pages, and at least one full sequence. kResourceExhausted when it does not fit: needed and available
-// bytes and the options that help; *plan is filled then too. kInvalidArgument for numbers that make no sense.
+// bytes and the options that help; *plan is filled then too. kInvalidArgument for numbers that make no sense, and for a
+// pool that holds less than one sequence.
 Status make_memory_plan(const ModelSpec& spec, const MemoryPlanInput& input, MemoryPlan* plan);
 
 }  // namespace freetoken
