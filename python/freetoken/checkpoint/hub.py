@@ -70,6 +70,6 @@ def _no_network(repo_id: str, error: Exception) -> str:
     reason = f"{type(error).__name__}: {str(error).strip()[:200]}"
     command = f"hf download {repo_id} --include '*.safetensors' '*.json' '*.jinja' --local-dir FOLDER"
     return (
-        f"not in the cache, and the hub cannot be reached ({reason}); where there is a network, run `{command}` and give "
-        "FOLDER as the model"
+        f"not in the cache, and the hub cannot be reached ({reason}); where there is a network run `{command}`, "
+        "then give FOLDER as the model"
     )
