@@ -96,12 +96,13 @@ Status check_input(const ModelSpec& spec, const MemoryPlanInput& in) {
 }
 
 // What to change so that it fits: the largest pool that does, if one does.
-std::string way_out(const MemoryPlanInput& in, int64_t left_bytes, int64_t page_bytes) {
+std::string way_out(const MemoryPlanInput& in, int64_t sequence_tokens, int64_t left_bytes, int64_t page_bytes) {
   const int64_t fits = left_bytes > 0 ? left_bytes / page_bytes * in.page_tokens : 0;
   if (fits == 0)
     return "the weights and the working memory alone do not fit: use a smaller model or quantisation, or a machine with more "
            "memory (this version keeps all weights in memory)";
   const std::string limit = std::to_string(fits);
+  if (in.kv_tokens > 0 && fits < sequence_tokens) return "lower --num-tokens and --max-seq-len-override to at most " + limit;
   if (in.kv_tokens > 0) return "lower --num-tokens to at most " + limit;
   return "lower --max-seq-len-override to at most " + limit;
 }
@@ -164,7 +165,7 @@ Status make_memory_plan(const ModelSpec& spec, const MemoryPlanInput& in, Memory
   return ResourceExhausted("serving needs " + gib(plan->total_bytes) + " of memory and " + gib(in.available_bytes) +
                            " is available (weights " + gib(weights) + ", KV cache of " + std::to_string(plan->kv_tokens) + " tokens " +
                            gib(kv_bytes) + ", the rest " + gib(plan->total_bytes - std::min(plan->total_bytes, saturating_sum({weights, kv_bytes}))) +
-                           "); " + way_out(in, in.available_bytes - fixed, page_bytes));
+                           "); " + way_out(in, sequence_tokens, in.available_bytes - fixed, page_bytes));
 }
 
 }  // namespace freetoken
