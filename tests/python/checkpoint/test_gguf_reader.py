@@ -159,10 +159,10 @@ def test_bad_splits(tmp_path):
     refused("m-00003.*split.no: says 1, the name makes it 2")
     (tmp_path / "m-00001-of-00002.gguf").write_bytes(contents[0])
     (tmp_path / "m-00002-of-00002.gguf").write_bytes(contents[1])
-    with pytest.raises(ModelError, match="split.count: says 3, the name says 2"):
+    with pytest.raises(ModelError, match=r"split.count: says 3, the name says 2"):
         open_gguf(str(tmp_path / "m-00001-of-00002.gguf"))
     (tmp_path / "renamed.gguf").write_bytes(contents[0])
-    with pytest.raises(ModelError, match="split.count: says 3, the name says 1: keep the files' names"):
+    with pytest.raises(ModelError, match=r"split.count: says 3, the name says 1: keep the files' names"):
         open_gguf(str(tmp_path / "renamed.gguf"))
     paths[2].write_bytes(contents[2].replace(b"t4", b"t0"))
     refused("m-00003.*t0: tensor is also in m-00001")

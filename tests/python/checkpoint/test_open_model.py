@@ -194,7 +194,7 @@ def test_hub_without_network(monkeypatch):
     """Offline and nothing in the cache: what to run elsewhere, and what to do with the result."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
-        ModelError, match="`hf download nobody/nothing .* --local-dir FOLDER`, then give FOLDER as the model"
+        ModelError, match=r"`hf download nobody/nothing .* --local-dir FOLDER`, then give FOLDER as the model"
     ):
         open_model("nobody/nothing")
 

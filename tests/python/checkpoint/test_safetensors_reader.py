@@ -43,7 +43,7 @@ def test_equals_the_package(tmp_path):
         assert entry.shape == theirs[name].shape
         assert raw(entry) == theirs[name].tobytes()
     with safe_open(path, "np") as reader:
-        assert {n: e.dtype for n, e in ours.items()} == {n: reader.get_slice(n).get_dtype() for n in reader.keys()}
+        assert {n: e.dtype for n, e in ours.items()} == {n: reader.get_slice(n).get_dtype() for n in theirs}
 
 
 def file_bytes(header: str | bytes, data: bytes = b"", length: int | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""The weight table: every canonical tensor's bytes are the right slice of the right file, and every misfit is an error."""
+"""The weight table: every canonical tensor's bytes are the right slice of the right file; every misfit is an error."""
 
 from __future__ import annotations
 
