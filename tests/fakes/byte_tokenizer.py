@@ -1,4 +1,4 @@
-"""A tokenizer whose every step can be checked by hand: one id per byte, a few control tokens, and chosen extra tokens."""
+"""A tokenizer that can be checked by hand: one id per byte, a few control tokens, and chosen extra tokens."""
 
 from __future__ import annotations
 
@@ -44,8 +44,12 @@ class ByteTokenizer:
             ids += [self.token_id(piece)] if piece in SPECIALS else list(piece.encode())
         return ids
 
-    def decode(self, ids: list[int]) -> str:
-        return b"".join(self._bytes[i] for i in ids if not self._flags[i] & SPECIAL).decode(errors="replace")
+    def decode(self, ids: list[int], skip_special: bool = False) -> str:
+        kept = (i for i in ids if not (skip_special and self._flags[i] & SPECIAL))
+        return b"".join(self._bytes[i] for i in kept).decode(errors="replace")
+
+    def special_tokens(self) -> list[str]:
+        return list(SPECIALS)
 
     def vocab_bytes(self) -> tuple[list[bytes], list[int]]:
         return list(self._bytes), list(self._flags)

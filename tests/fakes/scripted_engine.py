@@ -186,7 +186,9 @@ class ScriptedEngine:
         request = running.request
         event = Event(request_id, prompt_tokens=len(request["prompt"]), completion_tokens=running.made)
         if running.made == 0 and request["prompt_logprobs"]:
-            event.prompt_logprobs = [self._logprob(t, request["logprobs"], i == 0) for i, t in enumerate(request["prompt"])]
+            event.prompt_logprobs = [
+                self._logprob(t, request["logprobs"], i == 0) for i, t in enumerate(request["prompt"])
+            ]
         if running.cancelled:
             event.finish = "cancelled"
             return event

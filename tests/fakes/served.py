@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import uvicorn
+
+from fakes.byte_tokenizer import SPECIALS, ByteTokenizer
+from fakes.scripted_engine import ScriptedEngine
 from freetoken.chat.prompt import ChatPrompter
 from freetoken.engine.async_engine import AsyncEngine
 from freetoken.server.app import create_app
 from freetoken.server.state import ServedModel, ServerState
-
-from fakes.byte_tokenizer import SPECIALS, ByteTokenizer
-from fakes.scripted_engine import ScriptedEngine
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -36,8 +39,15 @@ def script_ids(tokenizer: ByteTokenizer, script: list[Any]) -> list[int]:
     return ids
 
 
+def make_prompter(template: str, add_bos: bool = False) -> ChatPrompter:
+    return ChatPrompter(template, ByteTokenizer(add_bos), SPECIALS, {"bos_token": "<|bos|>"})
+
+
 class Served:
-    """The parts, for tests that look inside. `script`: the same tokens for every request, or a function of it."""
+    """The parts, for tests that look inside. `script`: the same tokens for every request, or a function of it.
+
+    `prompter`: one to share instead of starting a template worker.
+    """
 
     def __init__(
         self,
@@ -52,6 +62,7 @@ class Served:
         max_body_bytes: int = 1 << 20,
         step_s: float = 0.0,
         cors_origins: tuple[str, ...] = (),
+        prompter: ChatPrompter | None = None,
     ) -> None:
         self.tokenizer = ByteTokenizer(add_bos=add_bos)
         make = script if callable(script) else lambda request: script_ids(self.tokenizer, script)
@@ -60,12 +71,12 @@ class Served:
         eos = [self.tokenizer.eos_token_id, self.tokenizer.token_id("<|im_end|>")]
         self.core = ScriptedEngine(self.tokenizer.vocab_bytes(), eos, make, step_s)
         self.engine = AsyncEngine(self.core, max_requests)
-        self.prompter = None
-        if template is not None:
-            self.prompter = ChatPrompter(template, self.tokenizer, SPECIALS, {"bos_token": "<|bos|>"})
+        self._own_prompter = None
+        if prompter is None and template is not None:
+            prompter = self._own_prompter = make_prompter(template, add_bos)
         data, flags = self.tokenizer.vocab_bytes()
         self.model = ServedModel(
-            "tiny", ("models/tiny.gguf",), self.tokenizer, data, flags, self.engine, max_sequence_tokens, self.prompter,
+            "tiny", ("models/tiny.gguf",), self.tokenizer, data, flags, self.engine, max_sequence_tokens, prompter,
             generation_defaults=defaults or {}, created=1700000000,
         )  # fmt: skip
         self.state = ServerState("tiny", "0.0.test", keep_alive_s, max_body_bytes, model=self.model)
@@ -73,8 +84,8 @@ class Served:
 
     def close(self) -> None:
         self.engine.close()
-        if self.prompter is not None:
-            self.prompter.close()
+        if self._own_prompter is not None:
+            self._own_prompter.close()
 
 
 @contextlib.asynccontextmanager
@@ -141,3 +152,20 @@ def normal_form(body: dict[str, Any]) -> dict[str, Any]:
         choices.append(form)
     kept = {k: body[k] for k in ("model", "usage", "prompt_token_ids") if k in body}
     return {**kept, "choices": choices}
+
+
+@contextlib.asynccontextmanager
+async def listening(*args: Any, **kwargs: Any) -> AsyncIterator[tuple[Served, str]]:
+    """(the parts, the base URL of a real server on loopback in this loop)."""
+    served = Served(*args, **kwargs)
+    served.engine.start()
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(served.app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    serving = asyncio.ensure_future(server._serve([listener]))
+    try:
+        yield served, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+        served.close()

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.served import CHATML, frames_of, normal_form, script_ids, serving, whole_of
+
+from fakes.served import CHATML, frames_of, make_prompter, normal_form, script_ids, serving, whole_of
 
 TEMPLATES = {
     "chatml": CHATML,
@@ -30,7 +31,9 @@ def load_cases() -> list[Any]:
 def check(actual: Any, expected: Any, where: str = "body") -> None:
     """`expected` is a part of `actual`: objects may have more keys, lists may not be longer; {"~": RE} searches."""
     if isinstance(expected, dict) and set(expected) == {"~"}:
-        assert isinstance(actual, str) and re.search(expected["~"], actual), f"{where}: {actual!r} has no {expected['~']!r}"
+        assert isinstance(actual, str) and re.search(expected["~"], actual), (
+            f"{where}: {actual!r} has no {expected['~']!r}"
+        )
     elif isinstance(expected, dict):
         assert isinstance(actual, dict), f"{where}: {actual!r}"
         for key, value in expected.items():
@@ -49,14 +52,33 @@ def check_error_shape(body: Any) -> None:
     assert body["error"]["message"] and body["error"]["type"]
 
 
+@pytest.fixture(scope="module")
+def prompters():
+    """One per template and add_bos: each has a worker process."""
+    made: dict[Any, Any] = {}
+
+    def get(template: str, add_bos: bool) -> Any:
+        if TEMPLATES[template] is None:
+            return None
+        if (template, add_bos) not in made:
+            made[template, add_bos] = make_prompter(TEMPLATES[template], add_bos)
+        return made[template, add_bos]
+
+    yield get
+    for prompter in made.values():
+        prompter.close()
+
+
 @pytest.mark.parametrize("case", load_cases())
-def test_case(case):
-    asyncio.run(run(case))
+def test_case(case, prompters):
+    asyncio.run(run(case, prompters))
 
 
-async def run(case: dict[str, Any]) -> None:
+async def run(case: dict[str, Any], prompters: Any) -> None:
     options = dict(case.get("server", {}))
-    options["template"] = TEMPLATES[options.pop("template", "chatml" if "chat" in case["path"] else "none")]
+    template = options.pop("template", "chatml" if "chat" in case["path"] else "none")
+    options["prompter"] = prompters(template, options.get("add_bos", False))
+    options["template"] = None
     async with serving(case.get("script", []), **options) as (served, client):
         body = case.get("body")
         content = case["raw"].encode() if "raw" in case else None if body is None else json.dumps(body).encode()

@@ -1,1 +1,1 @@
-"""Chat messages to prompt tokens: normalised messages, the template in a sandboxed worker, special tokens kept apart."""
+"""Chat messages to prompt tokens: normalised messages, a sandboxed template, special tokens kept apart."""

@@ -8,8 +8,8 @@ removed, and the text that held them is encoded without special tokens.
 
 Marked are all occurrences of a special token's first and last k characters, k = min(4, length - 1): this covers whole
 tokens, and those of more than 6 characters that a template forms by joining two strings of a user. Markers stand beside
-the token's own characters and never beside trimmed whitespace, so templates that trim see the same text. A one-character
-special token is replaced by a marker of its own. Markers are Unicode noncharacters that occur nowhere in the input.
+the token's own characters and never beside trimmed whitespace, so templates that trim see the same text. A special
+token of one character is replaced by a marker of its own. Markers are Unicode noncharacters that are not in the input.
 """
 
 from __future__ import annotations

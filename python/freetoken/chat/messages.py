@@ -6,6 +6,7 @@ the text parts of one message are joined by a line break; tool-call arguments ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -97,10 +98,8 @@ def _tool_calls(calls: Any, where: str) -> list[Message]:
             raise MessageError("a tool call needs 'function' with a 'name'", f"{where}[{i}].function")
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            try:
+            with contextlib.suppress(ValueError):  # what a model wrote is shown to it again as it was
                 arguments = json.loads(arguments) if arguments.strip() else {}
-            except ValueError:
-                pass  # what a model wrote, shown to it again as it was
         out.append(
             {
                 "id": str(call.get("id") or ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from freetoken.chat.guard import Encoder, GuardError, SpecialGuard
-from freetoken.chat.messages import MessageError, Message, normalise, system_texts_in_place, variants
+from freetoken.chat.messages import Message, MessageError, normalise, system_texts_in_place, variants
 from freetoken.chat.renderer import TemplateFault, TemplateRenderer
 
 

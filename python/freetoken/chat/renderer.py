@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from freetoken.chat.worker import HEADER, write_message
+from freetoken.chat.framing import HEADER, write_message
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 _MEMORY_BYTES = 1 << 30

@@ -1,41 +1,24 @@
 """The template worker: a child process that renders chat templates, so that a hostile one costs a bounded amount.
 
-Protocol on stdin/stdout: a 4-byte big-endian length, then that many bytes of JSON, both ways, one at a time. First
-{"template", "memory_bytes"}, answered {"ok": true} or an error; then any number of {context...}, answered {"text"} or
-{"error", "kind"}. `kind`: "rule" (raise_exception), "template" (any other fault), "limit" (memory or output size).
-End of input ends the process. Nothing here may import more than jinja2: starting it is on the path of a restart.
+Messages on stdin and stdout (framing.py), one at a time. First {"template", "memory_bytes"}, answered {"ok": true} or
+an error; then any number of {context...}, answered {"text"} or {"error", "kind"}. `kind`: "rule" (raise_exception),
+"template" (any other fault), "limit" (memory or output size). End of input ends the process. Nothing here may import more than jinja2: starting it is on the path of a restart.
 """
 
 from __future__ import annotations
 
-import json
 import resource
 import signal
-import struct
 import sys
-from typing import Any, BinaryIO
+from typing import Any
 
 from jinja2 import Template, TemplateError
 
 from freetoken.chat.environment import TemplateRuleError, make_environment
+from freetoken.chat.framing import read_message, write_message
 
-HEADER = struct.Struct(">I")
 MAX_TEXT_CHARS = 32 << 20
 MAX_ERROR_CHARS = 1000
-
-
-def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
-    payload = json.dumps(message).encode()
-    stream.write(HEADER.pack(len(payload)) + payload)
-    stream.flush()
-
-
-def read_message(stream: BinaryIO) -> dict[str, Any] | None:
-    header = stream.read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
-    payload = stream.read(HEADER.unpack(header)[0])
-    return json.loads(payload)
 
 
 def describe(error: Exception) -> str:

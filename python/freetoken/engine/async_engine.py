@@ -7,6 +7,7 @@ requests at once and hands each to its group. Everything but `load` runs on the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from typing import Any, Protocol
@@ -110,10 +111,8 @@ class AsyncEngine:
             self._core.cancel(request_id)
 
     def _on_step(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._core.event_fd(), 8)  # readable, so it does not block; resets the counter before the drain
-        except BlockingIOError:
-            pass
         self._dispatch(self._core.poll())
         if self._core.health() is not None:
             self._check_alive()
@@ -164,8 +163,8 @@ class RequestGroup:
 
     @property
     def finished(self) -> bool:
-        """All requests have ended and all their events were taken."""
-        return len(self._ended) == len(self._ids) and not self._events
+        """All requests have come to their own end and all their events were taken; never after the engine died."""
+        return len(self._ended) == len(self._ids) and not self._events and not self._lost
 
     async def next(self, timeout_s: float | None = None) -> list[tuple[int, CoreEvent]]:
         """All events that have come since the last call, waiting for one. Empty after `timeout_s` of silence.

@@ -41,7 +41,9 @@ def _ignored(note: str, *names: str) -> list[Field]:
 FIELDS: tuple[Field, ...] = (
     _honoured("model", "required; any other than the served name is 404"),
     _honoured("messages", "roles system, developer, user, assistant, tool; content a string or text parts", CHAT),
-    _honoured("prompt", "a string, a list of strings, token ids, or a list of token id lists (at most 128)", COMPLETIONS),
+    _honoured(
+        "prompt", "a string, a list of strings, token ids, or a list of token id lists (at most 128)", COMPLETIONS
+    ),
     _honoured("max_tokens", "absent: the rest of the context (chat), 16 (completions); cut to the room left"),
     _honoured("max_completion_tokens", "the same, and wins over max_tokens", CHAT),
     _honoured("temperature", "0 or more, 0 = greedy; absent: the model's default, else 1"),
@@ -114,11 +116,15 @@ FIELDS: tuple[Field, ...] = (
     _refused("models", "one model is served", ([],)),
     *_ignored("for hosted services", "user", "metadata", "store", "service_tier", "safety_identifier", "moderation"),
     *_ignored("caching needs no request", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-    *_ignored("caching needs no request", "cache_prompt", "cache_salt", "cache_control", "id_slot", "keep_alive", "ttl"),
+    *_ignored(
+        "caching needs no request", "cache_prompt", "cache_salt", "cache_control", "id_slot", "keep_alive", "ttl"
+    ),
     *_ignored("there are no tool calls to order", "parallel_tool_calls"),
     *_ignored("a hint for speed", "prediction", "priority", "draft_model"),
     *_ignored("not part of the answer", "request_id", "session_id", "chat_id", "client_metadata", "timings_per_token"),
-    *_ignored("not part of the answer", "return_progress", "include_reasoning", "usage", "spaces_between_special_tokens"),
+    *_ignored(
+        "not part of the answer", "return_progress", "include_reasoning", "usage", "spaces_between_special_tokens"
+    ),
     *_ignored("routing between hosted services", "provider", "transforms", "route", "plugins"),
 )
 

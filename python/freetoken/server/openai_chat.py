@@ -95,6 +95,8 @@ async def _prompt_of(values: ChatFields, model: ServedModel) -> list[int]:
         return await asyncio.to_thread(model.prompter.encode, values.messages, variables, values.add_generation_prompt)
     except MessageError as error:
         raise bad_request(str(error), error.param) from None
+    except ValueError as error:
+        raise bad_request(str(error), "messages") from None
     except TemplateFault as fault:
         what = "refused the messages" if fault.kind == "rule" else "failed"
         raise bad_request(f"the model's chat template {what}: {fault}", "messages", "chat_template_error") from None

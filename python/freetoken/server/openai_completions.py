@@ -109,7 +109,12 @@ class _Answer:
                 self._completion_tokens[delta.index] = delta.completion_tokens
                 piece = self._choices[delta.index].piece(delta)
                 logprobs = piece["logprobs"]
-                if piece["text"] or piece["finish_reason"] or piece.get("token_ids") or (logprobs and logprobs["tokens"]):
+                if (
+                    piece["text"]
+                    or piece["finish_reason"]
+                    or piece.get("token_ids")
+                    or (logprobs and logprobs["tokens"])
+                ):
                     yield data_frame({**self._base, "choices": [piece], **usage_field})
         except ApiError as error:
             yield data_frame(error.body())
@@ -124,7 +129,10 @@ def _encode(values: CompletionFields, model: ServedModel) -> list[_Prompt]:
     prompts = []
     for prompt in values.prompt:
         if isinstance(prompt, str):
-            tokens = with_one_bos(model.tokenizer.encode(prompt, allow_special=True), model.tokenizer)
+            try:
+                tokens = with_one_bos(model.tokenizer.encode(prompt, allow_special=True), model.tokenizer)
+            except ValueError as error:
+                raise bad_request(str(error), "prompt") from None
             prompts.append(_Prompt(tokens, prompt))
             continue
         for token in prompt:

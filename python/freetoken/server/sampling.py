@@ -31,7 +31,9 @@ def core_request(fields: GenerationFields, model: ServedModel, prompt: list[int]
     """Absent sampling fields come from the model's generation defaults, then: temperature 1, the others off."""
     for token in fields.stop_token_ids:
         if token >= len(model.token_bytes):
-            raise bad_request(f"token id {token} is outside the vocabulary of {len(model.token_bytes)}", "stop_token_ids")
+            raise bad_request(
+                f"token id {token} is outside the vocabulary of {len(model.token_bytes)}", "stop_token_ids"
+            )
 
     def pick(name: str, otherwise: float) -> float:
         value = getattr(fields, name)

@@ -64,7 +64,9 @@ class ChatFields(GenerationFields):
     @classmethod
     def _variables(cls, value: dict[str, Any]) -> dict[str, Any]:
         if reserved := sorted({"messages", "tools", "add_generation_prompt"} & set(value)):
-            raise PydanticCustomError("kwargs", "must not set {name}: use the request's own field", {"name": reserved[0]})
+            raise PydanticCustomError(
+                "kwargs", "must not set {name}: use the request's own field", {"name": reserved[0]}
+            )
         return value
 
     @field_validator("reasoning_effort")
@@ -97,7 +99,8 @@ class CompletionFields(GenerationFields):
             raise PydanticCustomError("prompt", f"has {len(value)} prompts, at most {MAX_PROMPTS} are taken")
         if not all(isinstance(item, str) for item in value) and not all(_is_id_list(item) for item in value):
             raise PydanticCustomError(
-                "prompt", "must be all strings, all token ids (integers of 0 and more) or all non-empty lists of token ids"
+                "prompt",
+                "must be all strings, all token ids (integers of 0 and more) or all non-empty lists of token ids",
             )
         return value
 

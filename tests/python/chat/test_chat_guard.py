@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fakes.byte_tokenizer import SPECIALS, ByteTokenizer
-from freetoken.chat.guard import GuardError, SpecialGuard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from fakes.byte_tokenizer import SPECIALS, ByteTokenizer
+from freetoken.chat.guard import GuardError, SpecialGuard
 
 TOKENIZER = ByteTokenizer()
 GUARD = SpecialGuard(SPECIALS)
@@ -88,7 +89,12 @@ def test_one_character_special_token():
 
     guard = SpecialGuard(["§"])
     markers = guard.markers_for("a§b")
-    assert guard.encode("§" + guard.protect("a§b", markers), markers, OneCharacter()) == [999, ord("a"), ord("§"), ord("b")]
+    assert guard.encode("§" + guard.protect("a§b", markers), markers, OneCharacter()) == [
+        999,
+        ord("a"),
+        ord("§"),
+        ord("b"),
+    ]
 
 
 class FirstSegmentSpace(ByteTokenizer):

@@ -1,0 +1,5 @@
+"""The `ft` command."""
+
+from freetoken.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,54 @@
+"""The `ft` command and its subcommands. Quick to import: what a subcommand needs is imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+import freetoken
+from freetoken.cli.absent import COMMANDS, refuse_command
+
+_PRESENT = {"serve": ("freetoken.cli.serve", "serve a model over HTTP")}
+
+
+class LazyGroup(click.Group):
+    """Lists commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_PRESENT, *COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _PRESENT:
+            return getattr(importlib.import_module(_PRESENT[cmd_name][0]), cmd_name)
+        return _absent(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _PRESENT.items()])
+        with formatter.section("Not available in this version"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _absent(name: str) -> click.Command:
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+    def refuse(**_: Any) -> None:
+        refuse_command(name)
+
+    return click.Command(name, callback=refuse, short_help=COMMANDS[name], context_settings=settings)
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"freetoken {freetoken.__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def main() -> None:
+    """Local inference for mixture-of-experts language models."""

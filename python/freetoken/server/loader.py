@@ -1,0 +1,110 @@
+"""From options to a model that serves: open the files, plan the memory, load the weights. Runs in a thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from freetoken.chat.prompt import ChatPrompter
+from freetoken.chat.renderer import TemplateFault
+from freetoken.engine.async_engine import AsyncEngine
+from freetoken.errors import ConfigError
+from freetoken.server.options import ServeOptions
+from freetoken.server.state import ServedModel
+
+Report = Callable[[str, int, int], None]  # phase, done bytes, total bytes
+
+
+class Core(Protocol):
+    """The compiled module, or a fake of it."""
+
+    Engine: Any
+
+    def Vocab(self, bytes: list[bytes], flags: list[int]) -> Any: ...
+    def plan(self, options: dict[str, Any]) -> dict[str, Any]: ...
+
+
+def compiled_core() -> Core:
+    try:
+        from freetoken import _core
+    except ImportError as error:
+        raise RuntimeError(
+            f"the compiled core is missing or broken ({error}); install again with: pip install ."
+        ) from error
+    return _core
+
+
+def core_options(options: ServeOptions, files: Any, core: Core) -> dict[str, Any]:
+    """The fields of LoadOptions by name."""
+    return {
+        "model_spec_json": json.dumps(files.spec),
+        "weight_table_json": json.dumps(files.weight_table),
+        "vocab": core.Vocab(*files.tokenizer.vocab_bytes()),
+        "eos_token_ids": files.eos_token_ids,
+        "threads": options.threads,
+        "kv_dtype": options.kv_dtype,
+        "activations": options.activations,
+        "max_running_requests": options.max_running_requests,
+        "max_batch_tokens": options.max_batch_tokens,
+        "max_sequence_tokens": options.max_sequence_tokens,
+        "kv_tokens": options.kv_tokens,
+        "memory_limit_bytes": options.memory_limit_bytes,
+    }
+
+
+def _prompter(options: ServeOptions, files: Any, warn: Callable[[str], None]) -> tuple[ChatPrompter | None, str]:
+    """The prompter, or None and why there is none. A user's template must compile; a model's own need not."""
+    template = options.chat_template or files.chat_template
+    if not template:
+        return None, "the model has no chat template"
+    prompter = ChatPrompter(template, files.tokenizer, files.tokenizer.special_tokens(), files.special_tokens)
+    try:
+        prompter.check()
+    except TemplateFault as fault:
+        prompter.close()
+        if options.chat_template:
+            raise ConfigError(f"--chat-template does not compile: {fault}") from None
+        reason = f"the model's chat template does not compile: {fault}"
+        warn(reason)
+        return None, reason
+    return prompter, ""
+
+
+def load_model(
+    options: ServeOptions,
+    open_model: Callable[..., Any],
+    core: Core,
+    report: Report,
+    show_plan: Callable[[dict[str, Any]], None],
+    warn: Callable[[str], None],
+) -> ServedModel:
+    """ModelError, ConfigError or an error of the core when the model cannot be served."""
+    report("opening", 0, 0)
+    files = open_model(options.model, hf_overrides=options.hf_overrides or None, progress=report)
+    prompter, no_chat_reason = _prompter(options, files, warn)
+    try:
+        fields = core_options(options, files, core)
+        plan = core.plan(fields)
+        show_plan(plan)
+        if plan.get("error"):
+            raise ConfigError(plan["error"])
+        core_engine = core.Engine.load(fields, report)
+    except BaseException:
+        if prompter is not None:
+            prompter.close()
+        raise
+    token_bytes, token_flags = files.tokenizer.vocab_bytes()
+    name = options.served_model_name or files.name
+    return ServedModel(
+        name=name,
+        aliases=(options.model,) if options.served_model_name is None else (),
+        tokenizer=files.tokenizer,
+        token_bytes=token_bytes,
+        token_flags=token_flags,
+        engine=AsyncEngine(core_engine, options.max_running_requests + options.max_waiting_requests),
+        max_sequence_tokens=plan["max_sequence_tokens"],
+        prompter=prompter,
+        no_chat_reason=no_chat_reason,
+        generation_defaults=dict(files.generation_defaults) if options.sampling_defaults == "model" else {},
+    )

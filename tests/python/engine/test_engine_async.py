@@ -1,0 +1,130 @@
+"""AsyncEngine over the scripted engine: groups, order, wake-ups, cancellation, close."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fakes.byte_tokenizer import ByteTokenizer
+from fakes.scripted_engine import ScriptedEngine
+from freetoken.engine.async_engine import AsyncEngine, EngineDead
+
+REQUEST = {
+    "prompt": [1], "max_tokens": 5, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": None, "stop": [],
+    "stop_token_ids": [], "ignore_eos": False, "emit_special_tokens": False, "logprobs": -1, "prompt_logprobs": False, "logits": "none",
+}  # fmt: skip
+
+
+def run(test, script=lambda request: [97] * 50, step_s=0.0):
+    async def main():
+        core = ScriptedEngine(ByteTokenizer().vocab_bytes(), [259], script, step_s)
+        engine = AsyncEngine(core)
+        engine.start()
+        try:
+            await test(engine, core)
+        finally:
+            engine.close()
+
+    asyncio.run(main())
+
+
+async def texts_of(group):
+    texts: dict[int, str] = {}
+    while not group.finished:
+        for index, event in await group.next():
+            texts[index] = texts.get(index, "") + event.text
+    return texts
+
+
+def test_groups_get_their_own_events_in_order():
+    async def test(engine, core):
+        groups = [engine.group() for _ in range(8)]
+        for number, group in enumerate(groups):
+            for extra in range(3):
+                group.submit({**REQUEST, "prompt": [number, extra]})
+        results = await asyncio.gather(*(texts_of(group) for group in groups))
+        for number, texts in enumerate(results):
+            assert texts == {extra: bytes([97 + number, 65 + extra, 48, 49, 50]).decode() for extra in range(3)}
+        assert engine.active == 0
+
+    run(test, lambda request: [97 + request["prompt"][0], 65 + request["prompt"][1], 48, 49, 50])
+
+
+def test_one_wake_up_drains_every_request():
+    async def test(engine, core):
+        polls = []
+        poll = core.poll
+
+        def counting():
+            events = poll()
+            polls.append(len(events))
+            return events
+
+        core.poll = counting
+        core.hold = True
+        group = engine.group()
+        for _ in range(20):
+            group.submit(REQUEST)
+        core.hold = False
+        await texts_of(group)
+        # 5 steps of 20 requests: events of one step arrive together, so wake-ups are few (some steps may merge).
+        assert sum(polls) == 100 and len([n for n in polls if n]) <= 6
+
+    run(test, step_s=0.01)
+
+
+def test_cancel_ends_one_request():
+    async def test(engine, core):
+        core.hold = True
+        first, second = engine.group(), engine.group()
+        first.submit(REQUEST)
+        second.submit(REQUEST)
+        first.cancel()
+        assert [event.finish for _, event in await first.next()] == ["cancelled"]
+        core.hold = False
+        assert await texts_of(second) == {0: "aaaaa"}
+        first.cancel()  # again, after its end
+        assert core.cancelled == [1]
+
+    run(test)
+
+
+def test_silence_returns_nothing():
+    async def test(engine, core):
+        core.hold = True
+        group = engine.group()
+        group.submit(REQUEST)
+        assert await group.next(0.01) == []
+        assert not group.finished
+
+    run(test)
+
+
+def test_close_ends_waiting_groups_and_refuses_new_ones():
+    async def test(engine, core):
+        core.hold = True
+        group = engine.group()
+        group.submit(REQUEST)
+        waiting = asyncio.ensure_future(group.next())
+        await asyncio.sleep(0)
+        engine.close()
+        assert [event.finish for _, event in await waiting] == ["cancelled"]
+        with pytest.raises(EngineDead):
+            engine.group().submit(REQUEST)
+
+    run(test)
+
+
+def test_death_is_noticed_without_an_event():
+    async def test(engine, core):
+        core.hold = True
+        group = engine.group()
+        group.submit(REQUEST)
+        core._dead = "silent"  # no wake-up: the timer has to find it
+        await asyncio.wait_for(engine.died.wait(), 5)
+        with pytest.raises(EngineDead, match="silent"):
+            await group.next()
+        assert not group.finished  # it was cut short
+
+    run(test)
