@@ -2,7 +2,8 @@
 
 Messages on stdin and stdout (framing.py), one at a time. First {"template", "memory_bytes"}, answered {"ok": true} or
 an error; then any number of {context...}, answered {"text"} or {"error", "kind"}. `kind`: "rule" (raise_exception),
-"template" (any other fault), "limit" (memory or output size). End of input ends the process. Nothing here may import more than jinja2: starting it is on the path of a restart.
+"template" (any other fault), "limit" (memory or output size). The end of input ends the process. Nothing here may
+import more than jinja2: starting it is on the path of a restart.
 """
 
 from __future__ import annotations

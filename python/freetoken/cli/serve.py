@@ -83,7 +83,7 @@ def _origins(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--threads", metavar="N", type=NumberType(0, 4096), default=0, help="0: one per physical core")
 @click.option("--max-running-requests", metavar="N", type=NumberType(1, 4096), default=32, show_default=True)
 @click.option("--max-prefill-length", "--max-extend-length", "max_batch_tokens", type=NumberType(1, 1 << 20),
-              metavar="N", default=512, show_default=True, help="rows of one step: decodes and a part of a prompt")  # fmt: skip
+              metavar="N", default=512, show_default=True, help="rows of a step: decodes, prompts")  # fmt: skip
 @click.option("--max-seq-len-override", "max_sequence_tokens", type=NumberType(2, 1 << 30), default=None,
               metavar="TOKENS", help="prompt and answer together; default: what the model has")  # fmt: skip
 @click.option("--num-tokens", "kv_tokens", type=NumberType(1, 1 << 40), default=None, metavar="TOKENS",
@@ -115,6 +115,8 @@ def serve(**arguments: Any) -> None:
         arguments[name] = arguments[name] or 0
     options = ServeOptions(**arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    if options.log_level == "info":
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it tells of starting and stopping, we tell
     sys.exit(start(options))
 
 

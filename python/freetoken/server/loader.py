@@ -103,7 +103,8 @@ def load_model(
         token_bytes=token_bytes,
         token_flags=token_flags,
         engine=AsyncEngine(core_engine, options.max_running_requests + options.max_waiting_requests),
-        max_sequence_tokens=plan["max_sequence_tokens"],
+        # A request reserves what it may come to: more than the whole KV cache would never be admitted.
+        max_sequence_tokens=min(plan["max_sequence_tokens"], plan["kv_tokens"]),
         prompter=prompter,
         no_chat_reason=no_chat_reason,
         generation_defaults=dict(files.generation_defaults) if options.sampling_defaults == "model" else {},

@@ -25,7 +25,10 @@ ALTERNATING = (
     "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
     "[{{ m.role }}]{{ m.content }}{% endfor %}"
 )
-DROPPING = "{% for m in messages %}{% if m.role != 'system' or loop.first %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}"
+DROPPING = (
+    "{% for m in messages %}{% if m.role != 'system' or loop.first %}"
+    "[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}"
+)
 HOISTING = (
     "{% for m in messages if m.role == 'system' %}[system]{{ m.content }}{% endfor %}"
     "{% for m in messages if m.role != 'system' %}[{{ m.role }}]{{ m.content }}{% endfor %}"

@@ -12,7 +12,8 @@ from freetoken.engine.async_engine import AsyncEngine, EngineDead
 
 REQUEST = {
     "prompt": [1], "max_tokens": 5, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": None, "stop": [],
-    "stop_token_ids": [], "ignore_eos": False, "emit_special_tokens": False, "logprobs": -1, "prompt_logprobs": False, "logits": "none",
+    "stop_token_ids": [], "ignore_eos": False, "emit_special_tokens": False, "logprobs": -1,
+    "prompt_logprobs": False, "logits": "none",
 }  # fmt: skip
 
 
