@@ -66,6 +66,7 @@ def serve(settings: dict[str, Any], display: Any) -> int:
     )
     options = ServeOptions(
         "tiny.gguf",
+        host=settings.get("host", "127.0.0.1"),
         port=settings.get("port", 0),
         api_key=settings.get("api_key"),
         chat_template=settings.get("template"),

@@ -53,7 +53,10 @@ def _normalise_one(message: Any, where: str, keep_developer: bool) -> Message:
         if role != "assistant":
             raise MessageError("'tool_calls' belongs to assistant messages", f"{where}.tool_calls")
         out["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
-    out["content"] = _content(message.get("content"), f"{where}.content", optional=bool(calls))
+    content = message.get("content")
+    if content is None and role == "assistant" and isinstance(message.get("refusal"), str):
+        content = message["refusal"]
+    out["content"] = _content(content, f"{where}.content", optional=bool(calls))
     for key in _KEPT:
         if (value := message.get(key)) is not None:
             if not isinstance(value, str):

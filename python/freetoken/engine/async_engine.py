@@ -57,7 +57,7 @@ class AsyncEngine:
         self._groups: dict[int, tuple[RequestGroup, int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._stopping = self._closed = False
         self.death: str | None = None  # why the engine died; None while it lives
         self.died = asyncio.Event()
 
@@ -78,7 +78,9 @@ class AsyncEngine:
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
 
-    def cancel_all(self) -> None:
+    def stop(self) -> None:
+        """Takes no more requests and cancels those that run; `close` comes after their last events."""
+        self._stopping = True
         for request_id in list(self._groups):
             self._core.cancel(request_id)
 
@@ -86,7 +88,7 @@ class AsyncEngine:
         """Stops listening and shuts the core down; requests still open end as cancelled. Idempotent."""
         if self._closed:
             return
-        self._closed = True
+        self._stopping = self._closed = True
         if self._loop is not None:
             self._loop.remove_reader(self._core.event_fd())
         if self._timer is not None:
@@ -98,7 +100,7 @@ class AsyncEngine:
         self._groups.clear()
 
     def _submit(self, group: RequestGroup, index: int, request: dict[str, Any]) -> int:
-        if self._closed or self.death is not None:
+        if self._stopping or self.death is not None:
             raise EngineDead(self.death or "the server is shutting down")
         if len(self._groups) >= self._max_requests:
             raise QueueFull(f"{len(self._groups)} requests are running or waiting, the most this server takes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Any
 
 import orjson
@@ -47,8 +46,3 @@ def check_model(name: str, model: ServedModel) -> None:
     if name != model.name and name not in model.aliases:
         message = f"the model {name!r:.200} does not exist; this server has {model.name!r}"
         raise ApiError(404, message, "model", "model_not_found")
-
-
-def same_secret(given: str, expected_digest: bytes, digest: Any) -> bool:
-    """Compared by digest and in constant time: neither length nor content shows in the time taken."""
-    return hmac.compare_digest(digest(given.encode()).digest(), expected_digest)

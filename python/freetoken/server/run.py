@@ -29,6 +29,7 @@ from freetoken.server.state import Progress, ServedModel, ServerState
 _LOG = logging.getLogger("freetoken.server")
 _DRAIN_S = 5  # for answers that were cut short to reach their clients
 _DEATH_GRACE_S = 5.0  # in which /health says why the engine died
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _USAGE_ERRORS = ("ConfigError", "UnsupportedError", "ResourceError")  # of the core
 
 
@@ -57,6 +58,7 @@ def _bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(1024)  # from here on a client waits instead of being turned away
     except OSError:
         listener.close()
         raise
@@ -77,6 +79,8 @@ def run_server(
             f"cannot listen on {options.host}:{options.port}: {error.strerror or error}; choose another --port"
         )
         return 1
+    if options.api_key is None and options.host not in _LOOPBACK:
+        display.warning(f"anyone who reaches {options.host} can use this server; --api-key asks for a key")
     life = _Life(options, listener, display, death_grace_s)
     code = _run_loop(life.run(lambda: life.load(open_model, core)))
     if life.loading:
@@ -154,7 +158,7 @@ class _Life:
             self._state.stopping = True
             server.should_exit = True
             if self._state.model is not None:
-                self._state.model.engine.cancel_all()
+                self._state.model.engine.stop()
             await asyncio.gather(serving, return_exceptions=True)
             stopped.cancel()
             if self._state.model is not None:

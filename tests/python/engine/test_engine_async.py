@@ -102,6 +102,19 @@ def test_silence_returns_nothing():
     run(test)
 
 
+def test_stop_cancels_and_takes_no_more():
+    async def test(engine, core):
+        core.hold = True
+        group = engine.group()
+        group.submit(REQUEST)
+        engine.stop()
+        assert [event.finish for _, event in await group.next()] == ["cancelled"]
+        with pytest.raises(EngineDead, match="shutting down"):
+            engine.group().submit(REQUEST)
+
+    run(test)
+
+
 def test_close_ends_waiting_groups_and_refuses_new_ones():
     async def test(engine, core):
         core.hold = True

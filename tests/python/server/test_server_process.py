@@ -88,13 +88,17 @@ def test_interrupt_while_loading():
 
 
 class Messages:
-    """A display that keeps the errors."""
+    """A display that keeps errors and warnings."""
 
     def __init__(self):
         self.errors = []
+        self.warnings = []
 
     def error(self, message):
         self.errors.append(message)
+
+    def warning(self, message):
+        self.warnings.append(message)
 
     def __getattr__(self, name):
         return lambda *arguments: None
@@ -122,6 +126,13 @@ def test_port_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert serve({"port": taken.getsockname()[1]}, display) == 1
     assert "cannot listen on 127.0.0.1" in display.errors[0] and "--port" in display.errors[0]
+
+
+@pytest.mark.parametrize(("host", "key", "warned"), [("0.0.0.0", None, 1), ("0.0.0.0", "k", 0), ("127.0.0.1", None, 0)])
+def test_open_doors_are_pointed_out(host, key, warned):
+    display = Messages()
+    serve({"fail": "ModelError", "host": host, "api_key": key}, display)
+    assert len(display.warnings) == warned
 
 
 def test_death_of_the_engine_shows_in_health_and_ends_the_process():
