@@ -1,7 +1,7 @@
 """Pre-tokenizers that GGUF files name in tokenizer.ggml.pre, for byte-level BPE.
 
 Each is the chain of patterns that the model's own tokenizer splits with. Those of PROVEN_BY_GOLDEN have been compared
-with llama.cpp's golden tokenisations of the models' real vocabularies: 47 or 51 texts each, every id equal.
+with llama.cpp's golden tokenisations of the models' real vocabularies: 46 or 50 texts each, every id equal.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from freetoken.tokenizer.byte_chars import bytes_of_chars
 SPECIAL = 1  # control token: adds no text unless the request asks for it
 UNUSED = 2  # has no text and is never sampled
 
+_NEVER_IN_UTF8 = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -39,8 +40,11 @@ class TokenDecoder:
         if kind is TokenKind.SPECIAL:
             return text.encode("utf-8")
         if self.byte_level:
-            # An added token is text already, also where all its characters are of the byte alphabet.
-            known = bytes_of_chars(text) if kind is TokenKind.NORMAL else None
+            known = bytes_of_chars(text)
+            # An added token is text already, also where all its characters are of the byte alphabet; but a single
+            # character is the model's only token for that byte, unless the byte is never part of UTF-8.
+            if kind is TokenKind.ADDED and not (len(text) == 1 and known and known[0] not in _NEVER_IN_UTF8):
+                known = None
             return text.encode("utf-8") if known is None else known
         for old, new in self.replacements:
             text = text.replace(old, new)
