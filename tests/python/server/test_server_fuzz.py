@@ -16,7 +16,7 @@ KEYS = st.sampled_from(
     ["role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id", "include_usage"]
 )
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5),
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(-10, 10), st.text(max_size=5),
     st.sampled_from(["user", "assistant", "system", "tool", "tiny", "text", "image_url", "<|im_end|>", "\x00", "﷐"]),
 )  # fmt: skip
 VALUES = st.recursive(

@@ -36,9 +36,10 @@ async def check(script, stops, expected):
         for path, part in (("/v1/completions", {"prompt": "p", "logprobs": 1, "echo": True, "max_tokens": 99}),
                            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "p"}]})):  # fmt: skip
             body = {"model": "tiny", "stop": stops, "return_token_ids": True, **part}
-            whole = (await client.post(path, json=body)).json()
+            streaming = {**body, "stream": True, "stream_options": {"include_usage": True}}
+            both = await asyncio.gather(client.post(path, json=body), client.post(path, json=streaming))
+            whole = both[0].json()
             assert normal_form(whole)["choices"][0]["text"] == ("p" if "prompt" in part else "") + expected
-            answer = await client.post(path, json={**body, "stream": True, "stream_options": {"include_usage": True}})
-            streamed = whole_of(frames_of(answer.text))
+            streamed = whole_of(frames_of(both[1].text))
             streamed.pop("id")
             assert streamed == normal_form(whole)
