@@ -45,10 +45,10 @@ def wheel(tmp_path, monkeypatch) -> Path:
 
 
 def test_cache_directory(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("HOME", "/somewhere")
     for name in ("FREETOKEN_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    assert cache_dir() == "/home/someone/.cache/freetoken"
+    assert cache_dir() == "/somewhere/.cache/freetoken"
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
     assert cache_dir() == "/xdg/freetoken"
     monkeypatch.setenv("FREETOKEN_CACHE", "/own")
