@@ -20,7 +20,6 @@ class Fields {
   virtual void real(const char* name, float& value, float fallback, double low, double high, Need need) = 0;
   virtual void flag(const char* name, bool& value, bool fallback) = 0;
   virtual void choice(const char* name, int& value, int fallback, std::span<const char* const> names, Need need) = 0;
-  virtual void integers(const char* name, std::vector<int>& values, int low, int high, size_t max_size) = 0;
   virtual void reals(const char* name, std::vector<float>& values, double low, double high, size_t max_size, Need need) = 0;
   virtual void object(const char* name, const std::function<void()>& body, Need need) = 0;
   // `resize(n)` makes room for the n elements a reader found, `body(i)` describes one. The writer is given `size`.
@@ -46,9 +45,6 @@ class Struct {
     int index = static_cast<int>(value_.*m);
     fields_.choice(name, index, static_cast<int>(defaults().*m), names, need);
     value_.*m = static_cast<E>(index);
-  }
-  void integers(const char* name, std::vector<int> T::*m, int low, int high, size_t max_size) {
-    fields_.integers(name, value_.*m, low, high, max_size);
   }
   void reals(const char* name, std::vector<float> T::*m, double low, double high, size_t max_size,
              Need need = Need::kOptional) {

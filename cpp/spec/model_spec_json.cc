@@ -1,7 +1,5 @@
-// The JSON form of a ModelSpec: a strict reader and a canonical writer over the descriptions of describe.cc.
+// Reads the JSON form of a ModelSpec strictly, over the descriptions of describe_*.cc.
 #include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -62,15 +60,6 @@ class Reader final : public spec::Fields {
       known += names[i];
     }
     fail(name, std::string("'").append(text, 0, 64) + "' is not one of " + known);
-  }
-
-  void integers(const char* name, std::vector<int>& values, int low, int high, size_t max_size) override {
-    const json* found = find_array(name, Need::kOptional, 0, max_size);
-    if (found == nullptr) return;
-    values.clear();
-    for (size_t i = 0; i < found->size() && status_.ok(); ++i) {
-      values.push_back(read_integer((*found)[i], element(name, i), low, high));
-    }
   }
 
   void reals(const char* name, std::vector<float>& values, double low, double high, size_t max_size,
@@ -186,61 +175,6 @@ class Reader final : public spec::Fields {
   Status status_;
 };
 
-// A float is written with the fewest digits that give the same float back.
-json shortest(float value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text - 1, value).ptr;
-  *end = '\0';
-  return std::strtod(text, nullptr);
-}
-
-class Writer final : public spec::Fields {
- public:
-  json take() { return std::move(out_); }
-
-  void integer(const char* name, int& value, int fallback, int, int, Need need) override {
-    if (need == Need::kRequired || value != fallback) out_[name] = value;
-  }
-  void real(const char* name, float& value, float fallback, double, double, Need need) override {
-    if (need == Need::kRequired || value != fallback) out_[name] = shortest(value);
-  }
-  void flag(const char* name, bool& value, bool fallback) override {
-    if (value != fallback) out_[name] = value;
-  }
-  void choice(const char* name, int& value, int fallback, std::span<const char* const> names, Need need) override {
-    if (need == Need::kRequired || value != fallback) out_[name] = names[static_cast<size_t>(value)];
-  }
-  void integers(const char* name, std::vector<int>& values, int, int, size_t) override {
-    if (!values.empty()) out_[name] = values;
-  }
-  void reals(const char* name, std::vector<float>& values, double, double, size_t, Need need) override {
-    if (values.empty() && need == Need::kOptional) return;
-    json& array = out_[name] = json::array();
-    for (float value : values) array.push_back(shortest(value));
-  }
-  void object(const char* name, const std::function<void()>& body, Need need) override {
-    json inner = nested(body);
-    if (need == Need::kRequired || !inner.empty()) out_[name] = std::move(inner);
-  }
-  void list(const char* name, size_t size, size_t, size_t, const std::function<void(size_t)>&,
-            const std::function<void(size_t)>& body) override {
-    json array = json::array();
-    for (size_t i = 0; i < size; ++i) array.push_back(nested([&] { body(i); }));
-    if (size > 0) out_[name] = std::move(array);
-  }
-
- private:
-  json nested(const std::function<void()>& body) {
-    json outer = json::object();
-    outer.swap(out_);
-    body();
-    outer.swap(out_);
-    return outer;
-  }
-
-  json out_ = json::object();
-};
-
 }  // namespace
 
 Result<ModelSpec> parse_model_spec(const std::string& text) {
@@ -256,13 +190,6 @@ Result<ModelSpec> parse_model_spec(const std::string& text) {
   if (!reader.status().ok()) return reader.status();
   if (Status status = spec::check(model); !status.ok()) return InvalidArgument("model spec: " + status.message());
   return model;
-}
-
-std::string model_spec_to_json(const ModelSpec& model) {
-  ModelSpec copy = model;  // describe() takes what it describes by reference, for the reader's sake
-  Writer writer;
-  spec::describe(writer, copy);
-  return writer.take().dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace freetoken

@@ -22,9 +22,6 @@ class Collector final : public spec::Fields {
   void choice(const char* name, int& value, int fallback, std::span<const char* const> names, Need need) override {
     if (need == Need::kRequired || value != fallback) add(std::string(name) + "=" + names[static_cast<size_t>(value)]);
   }
-  void integers(const char* name, std::vector<int>& values, int, int, size_t) override {
-    if (!values.empty()) add(name);
-  }
   void reals(const char* name, std::vector<float>& values, double, double, size_t, Need need) override {
     if (need == Need::kOptional && !values.empty()) add(name);
   }

@@ -127,6 +127,11 @@ class NameMap:
         targets = [Target(c, shape, i, len(canonicals), transpose=transpose) for i, c in enumerate(canonicals)]
         self._entries[name] = _Entry([full], targets, False)
 
+    def add_copies(self, name: str, canonicals: Sequence[str]) -> None:
+        """One checkpoint tensor that several canonical tensors are copies of."""
+        targets = [Target(c, self._shape(c)) for c in canonicals]
+        self._entries[name] = _Entry([targets[0].shape], targets, False)
+
     def add_rows(self, name: str, pieces: Sequence[tuple[str, Rows]], stored: Shape, *, parts: int = 1,
                  transpose: bool = False) -> None:
         """A tensor whose rows belong to several canonical tensors: `pieces` of each of the `parts` ranges, in order."""

@@ -292,19 +292,19 @@ def to_dict(value: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for f in dataclasses.fields(value):
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        item = _plain(getattr(value, f.name))
+        item = _plain(getattr(value, f.name), f.type == "float")
         if item is None or (not required and (item == {} or item == [] or item == _plain(f.default))):
             continue
         out[f.name] = item
     return out
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, is_float: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value)
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
-    return shortest(value) if isinstance(value, float) else value
+    return shortest(value) if is_float or isinstance(value, float) else value
 
 
 def shortest(value: float) -> float:
