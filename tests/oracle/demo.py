@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,24 @@ def answer(smollm2: SmolLM2, messages: list[dict]) -> dict[str, Any]:
         "text": smollm2.tokenizer.decode(tokens),
         "least_margin": round(float((best[:, 0] - best[:, 1]).min()), 5),
     }
+
+
+def _round_int8(x: torch.Tensor) -> torch.Tensor:
+    blocks = x.unflatten(-1, (-1, 32))
+    step = blocks.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 127
+    return (torch.round(blocks / step) * step).flatten(-2)
+
+
+@contextmanager
+def rounded_inputs(model: torch.nn.Module) -> Iterator[None]:
+    """Every linear layer sees its input rounded to int8 per 32 values."""
+    linears = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    hooks = [module.register_forward_pre_hook(lambda _, args: (_round_int8(args[0]),)) for module in linears]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def unfit(entry: dict[str, Any], eos: int) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from oracle.cache import demo_models
 from oracle.demo import GOLDEN, LEAST_MARGIN, NEW_TOKENS, PROMPTS
 from support.engine import EXACT, Completion, complete, engine
-from support.margin import MarginRule
+from support.margin import LEAST_SHARE
 
 MODELS = ("demo-dense", "demo")
 
@@ -75,21 +75,62 @@ def test_exact_text(model, goldens, models):
         assert completion.text == golden["text"]
 
 
+def forced_rows(model: Path, goldens: list[dict], **options) -> list[np.ndarray]:
+    """f32 [64, vocab] per golden: the rows that choose each token of the golden text, with that text as the context."""
+    rows = []
+    with engine(model, threads=2, **options) as running:
+        for golden in goldens:
+            text = golden["prompt"] + golden["tokens"][:-1]
+            request = {"prompt": text, "max_tokens": 0, "temperature": 0.0, "logits": "all"}
+            rows.append(complete(running, [request])[0].logits[-NEW_TOKENS:].copy())
+    return rows
+
+
 @pytest.mark.timeout(600)
 def test_moe_follows_dense_with_int8_activations(goldens, models):
-    """The permuted experts sum in another order, so equality holds only where the margin decides it."""
-    dense, moe = (answers(models[model], goldens, "sampled") for model in MODELS)
-    shared, error = [], 0.0
-    for ours, theirs in zip(moe, dense, strict=True):
-        same = [a == b for a, b in zip(ours.tokens, theirs.tokens, strict=True)]
-        # The row after the last common token still saw the same context.
-        count = min(same.index(False) + 1 if False in same else len(same), len(same))
-        error = max(error, float(np.abs(ours.logits[:count] - theirs.logits[:count]).max()))
-        shared.append((ours.tokens, theirs.tokens, margins(theirs)))
-    rule = MarginRule()
-    for ours_tokens, their_tokens, their_margins in shared:
-        rule.check(ours_tokens, their_tokens, their_margins, error, "MoE against dense")
-    rule.require_share()
+    """Both models on the golden texts, position by position, under the margin rule.
+
+    The experts are permuted copies, so only the order of summation differs. But rounding to int8 turns a difference in
+    the last bit into one of a whole step, and after a few of the 30 layers the two errors are independent: their
+    difference (0.19 on average of logits of deviation 6.9) is that of the format, as test_int8_error shows. A single
+    text would diverge early and end the comparison, so the context is forced and each position stands alone.
+    """
+    dense, moe = (np.concatenate(forced_rows(models[model], goldens)) for model in MODELS)
+    order = np.argsort(dense, axis=1)
+    best, second = order[:, -1], order[:, -2]
+    at = np.arange(len(dense))
+    margin = dense[at, best] - dense[at, second]
+    candidates = np.stack([np.abs(dense - moe)[at, token] for token in (best, second)])
+    # Two independent errors turn a choice of margin 2e with e at the 95th percentile (2 deviations) once in 400 times.
+    comparable = margin >= 2 * np.quantile(candidates, 0.95)
+    assert comparable.mean() >= LEAST_SHARE
+    assert (moe.argmax(1) == best)[comparable].mean() >= 0.995
+    assert (moe.argmax(1) == best).mean() >= 0.9
+
+
+@pytest.fixture(scope="module")
+def torch_rows(goldens, models) -> tuple[np.ndarray, float]:
+    """Of three golden texts: transformers' exact rows, and the mean error when linear layers' inputs are rounded."""
+    from oracle.demo import SmolLM2, rounded_inputs
+    from oracle.golden import logits
+
+    reference = SmolLM2(models["demo-dense"]).model
+    texts = [golden["prompt"] + golden["tokens"][:-1] for golden in goldens[:3]]
+    exact = np.concatenate([logits(reference, text).numpy()[-NEW_TOKENS:] for text in texts])
+    with rounded_inputs(reference):
+        rounded = np.concatenate([logits(reference, text).numpy()[-NEW_TOKENS:] for text in texts])
+    return exact, float(np.abs(rounded - exact).mean())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("model", MODELS)
+def test_int8_error(model, goldens, models, torch_rows):
+    """What int8 inputs cost is what they cost in torch, where each linear layer's input is rounded per 32 values."""
+    exact, theirs = torch_rows
+    rows = np.concatenate(forced_rows(models[model], goldens[:3], kv_dtype="float32"))
+    ours = float(np.abs(rows - exact).mean())
+    # 0.20 and 0.21 against 0.22 were measured.
+    assert 0.5 * theirs < ours < 1.3 * theirs
 
 
 @pytest.mark.long
