@@ -34,22 +34,23 @@ class Reader:
     def has(self, name: str) -> bool:
         return self.values.get(name) is not None
 
-    def raw(self, name: str, default: Any, aliases: Sequence[str] = ()) -> Any:
-        for key in (name, *aliases):
-            if self.values.get(key) is not None:
-                return self.values[key]
+    def raw(self, name: str, default: Any = REQUIRED) -> Any:
+        if self.has(name):
+            return self.values[name]
         if default is REQUIRED:
             raise ConfigError(f"{self.where(name)}: missing")
         return default
 
     def integer(self, name: str, low: int, high: int, default: Any = REQUIRED, aliases: Sequence[str] = ()) -> int:
-        value = self.raw(name, default, aliases)
+        """`aliases`: other names of the same field, used where `name` is absent."""
+        name = next((key for key in (name, *aliases) if self.has(key)), name)
+        value = self.raw(name, default)
         if value is default:
             return value
         return self._integer(self.where(name), value, low, high)
 
-    def number(self, name: str, low: float, high: float, default: Any = REQUIRED, aliases: Sequence[str] = ()) -> float:
-        value = self.raw(name, default, aliases)
+    def number(self, name: str, low: float, high: float, default: Any = REQUIRED) -> float:
+        value = self.raw(name, default)
         if value is default:
             return value
         return self._number(self.where(name), value, low, high)

@@ -8,7 +8,7 @@ from freetoken.config.names import NameMap, Rows
 from freetoken.config.reader import MAX_EXPERTS, MAX_HEADS, MAX_HIDDEN, MAX_POSITIONS, Reader
 from freetoken.config.rope import make_rope, rope_reader
 
-from .shared import VISION, W123, Naming, block, finish, layer_types, sparse_layers, text_of, tied
+from .shared import VISION, W123, Naming, block, finish, layer_types, sparse_layers, text_of, tied, whole_rope
 
 
 def minimax(c: Reader) -> ParsedModel:
@@ -44,7 +44,9 @@ def minimax(c: Reader) -> ParsedModel:
         for name, canonical in (("norm", "norm"), ("output_gate", "gate"), ("out_proj", "o")):
             common.add_if_required(names, f"{source}self_attn.{name}", at + canonical)
 
-    rope = make_rope(rope_reader(c), s.head_dim, theta=1e6)
+    # transformers rotates the whole head and does not look at partial_rotary_factor; the original form names its rotary_dim
+    rotated = c.integer("rotary_dim", 2, MAX_HEADS, s.head_dim)
+    rope = whole_rope(rope_reader(c), rotated, interleaved=False, offset=0)
     naming = Naming(moe="block_sparse_moe.", experts_map=W123, extra=lightning_names,
                     ignored=((r".*\.(slope_rate|query_decay|key_decay|diagonal_decay)", "derived from the configuration"),))
     return finish(common.model(s, layers, [rope], tied_embedding=tied(c)), naming)
