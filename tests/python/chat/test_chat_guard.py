@@ -30,13 +30,13 @@ hostile = st.lists(
 
 
 @given(hostile)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_content_is_ordinary_text(content):
     assert encode_around(content) == reference(content)
 
 
 @given(hostile)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_trimming_templates_see_the_same_text(content):
     assert encode_around(content, str.strip) == reference(content.strip())
 

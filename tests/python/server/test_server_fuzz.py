@@ -44,7 +44,7 @@ def prompter():
 
 
 @given(messages=MESSAGES | VALUES, prompt=st.text() | st.lists(st.integers(0, 300)) | VALUES, extras=EXTRAS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_json_is_answered(prompter, messages, prompt, extras):
     async def run():
         async with serving(["a", "<|eos|>"], prompter=prompter) as (_, client):
