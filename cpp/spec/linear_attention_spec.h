@@ -6,8 +6,9 @@
 
 namespace freetoken {
 
-// kGdn (gated delta net) and kKda (Kimi delta attention): a causal convolution and SiLU of q, k, v, l2-normalised q and k, a
-//   delta rule with decay per head (kGdn) or per element of a head's key (kKda).
+// kGdn (gated delta net) and kKda (Kimi delta attention): a causal convolution and SiLU of q, k, v; q and k divided by
+//   sqrt(sum of squares + 1e-6), q also by sqrt(k_dim); a delta rule with decay exp(-exp(a_log) * softplus(a + dt_bias)) per head
+//   (kGdn) or per element of a head's key (kKda, see decay_bound); the output is normed, then gated.
 // kLightning: SiLU of q, k, v; the state decays by exp(-decay[h]) per token.
 // kMamba2: q = C, k = B (k_heads groups of k_dim), v = x (v_heads of v_dim), a convolution of all three, D skip.
 // kShortConv: out(C * conv(B * x)), all of the hidden size.

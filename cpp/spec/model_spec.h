@@ -22,10 +22,15 @@
 
 namespace freetoken {
 
-// Several residual streams, mixed before and after each sublayer by weights made from all of them.
-// kSinkhorn: hyper_fn [(2 + n) n, n hidden], hyper_base, hyper_scale [3]; kMagnitude: the streams are not mixed, hyper_fn [2 n, ...],
-// hyper_scale [2]; kLowRank: hyper_norm, hyper_mix_down [rank, n hidden], hyper_mix_up, hyper_inject [n, n hidden].
-// Before the final norm the streams become one: by kWeighted weights of the same form (hyper_head_*), or by their kMean.
+// Several residual streams x_1..x_n, all equal to the embedding at first. A sublayer reads a mix of them and its output o goes
+// back to each: x_i = post_i * o + (mixed x)_i. The weights are made from all streams together, after a norm without weight:
+//   kSinkhorn   m = hyper_fn norm(x): pre = sigmoid(m s_0 + b) + eps, post = post_scale * sigmoid(m s_1 + b),
+//               mixed = C^T x, C = softmax of the rows of (m s_2 + b) + eps, then sinkhorn_iterations of dividing by column
+//               sums + eps and row sums + eps (columns first and last). hyper_fn [(2 + n) n, n hidden], hyper_base, hyper_scale [3]
+//   kMagnitude  the same pre; post has + eps; mixed = x. hyper_fn [2 n, n hidden], hyper_base, hyper_scale [2]
+//   kLowRank    y = hyper_norm (per stream, stored - 1); the sublayer reads the mean over the streams of
+//               sigmoid(hyper_mix_up silu(hyper_mix_down y / n)) * y; post = post_scale * sigmoid(hyper_inject y / n); mixed = x
+// Before the final norm the streams become one by weights of the same form as pre (hyper_head_*), or by their kMean.
 enum class HyperKind { kNone, kSinkhorn, kMagnitude, kLowRank };
 enum class HyperHead { kWeighted, kMean };
 struct HyperSpec {
@@ -40,7 +45,7 @@ struct HyperSpec {
 };
 
 // The model's side of TableMemoryKind::kPerLayer: layer l of token t has
-// mix_scale * (table_scale * table[t, l] + norm(projection_scale * (table_projection embed(t))[l])).
+// mix_scale * (table_scale * table[t, l] + norm(projection_scale * (table_projection e)[l])), e = embed_scale * embed[t].
 // Weights table [vocab, layers * dim], table_projection [layers * dim, hidden], table_norm [dim].
 struct TableSpec {
   int dim = 0;               // 0 = none
