@@ -16,7 +16,7 @@ from freetoken.checkpoint.safetensors import read_safetensors
 from freetoken.errors import ModelError
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-MANY = settings(FEW, max_examples=120)
+MANY = settings(FEW, max_examples=80)
 # Where the damage goes (as a share of the part that is a header), and the new byte.
 FLIPS = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6)
 
