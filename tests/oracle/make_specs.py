@@ -1,8 +1,9 @@
 """make_specs.py CHECKPOINT_DIR... --out DIR: what the ModelSpec gate needs of a tiny checkpoint, without its weights.
 
-Writes DIR/<name>.json = {config, config_v5 (where it differs), weights: name -> [dtype, shape], rope: the rotary tables that
-transformers computes for it}. In a name, {a..b} stands for the numbers a to b. The rotary tables are the oracle of
-python/freetoken/config/rope.py. Needs torch and transformers; the gate itself (tests/python/config/test_specs.py) needs neither.
+Writes DIR/<name>.json = {config, config_v5 (where it differs), weights: name -> [dtype, shape], rope: the rotary tables
+that transformers computes for it}. In a name, {a..b} stands for the numbers a to b. The rotary tables are the oracle of
+python/freetoken/config/rope.py. Needs torch and transformers; the gate itself (tests/python/config/test_specs.py) needs
+neither.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def weights_of(directory: Path) -> dict[str, list[Any]]:
         if path.name == "golden.safetensors":
             continue
         with safe_open(path, "numpy") as file:
-            for name in file.keys():
+            for name in file.keys():  # noqa: SIM118  (a handle, not a dict)
                 part = file.get_slice(name)
                 out[name] = [part.get_dtype(), part.get_shape()]
     if "olmo_hybrid" in directory.name:
@@ -31,8 +32,9 @@ def weights_of(directory: Path) -> dict[str, list[Any]]:
 
 
 def unfuse_convolutions(weights: dict[str, list[Any]]) -> None:
-    """transformers 5.24 keeps olmo_hybrid's three convolutions as one and saves it in three equal parts, whatever the sizes of
-    q, k and v are: such a file is not what is published. Each convolution has as many channels as its projection has rows."""
+    """transformers 5.24 keeps olmo_hybrid's three convolutions as one and saves it in three equal parts, whatever the
+    sizes of q, k and v are: such a file is not what is published. Each convolution has as many channels as its
+    projection has rows."""
     for name, (dtype, shape) in list(weights.items()):
         if "_conv1d." in name:
             rows = weights[name.replace("_conv1d.", "_proj.")][1][0]
@@ -64,7 +66,9 @@ def runs(indices: set[tuple[int, ...]]) -> list[tuple[str, ...]]:
     out, firsts, at = [], sorted(rest), 0
     while at < len(firsts):
         end = at
-        while end + 1 < len(firsts) and firsts[end + 1] == firsts[end] + 1 and rest[firsts[end + 1]] == rest[firsts[at]]:
+        while (
+            end + 1 < len(firsts) and firsts[end + 1] == firsts[end] + 1 and rest[firsts[end + 1]] == rest[firsts[at]]
+        ):
             end += 1
         label = str(firsts[at]) if end == at else f"{{{firsts[at]}..{firsts[end]}}}"
         out += [(label, *others) for others in runs(rest[firsts[at]])]
@@ -86,7 +90,9 @@ def rope_of(config: dict[str, Any]) -> list[dict[str, Any]]:
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    config = dict(with_infinities(config), model_type={"kimi_k2": "deepseek_v3"}.get(config["model_type"], config["model_type"]))
+    config = dict(
+        with_infinities(config), model_type={"kimi_k2": "deepseek_v3"}.get(config["model_type"], config["model_type"])
+    )
     made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
     architecture = config["architectures"][0]
     cls = getattr(transformers, architecture, None)
@@ -103,7 +109,10 @@ def rope_of(config: dict[str, Any]) -> list[dict[str, Any]]:
                 continue
             label = buffer_name[: -len("inv_freq")].rstrip("_")
             factor = getattr(module, f"{label}_attention_scaling" if label else "attention_scaling", 1.0)
-            table = {"inv_freq": [float(f"{v:.9g}") for v in buffer.float().tolist()], "attention_factor": float(factor)}
+            table = {
+                "inv_freq": [float(f"{v:.9g}") for v in buffer.float().tolist()],
+                "attention_factor": float(factor),
+            }
             if table not in tables:
                 tables.append(table)
     return tables
@@ -124,7 +133,7 @@ def main() -> None:
         data["rope"] = rope_of(data.get("config_v5", data["config"]))
         path = arguments.out / f"{directory.name}.json"
         path.write_text(json.dumps(data, separators=(",", ":"), sort_keys=True) + "\n")
-        print(f"{path.name}: {len(data['weights'])} kinds of weight, {len(data['rope'])} rotary tables, {path.stat().st_size} bytes", flush=True)
+        print(f"{path.name}: {len(data['weights'])} kinds of weight, {len(data['rope'])} rotary tables", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,14 @@ from freetoken.config.reader import MAX_EXPERTS, MAX_HEADS, MAX_HIDDEN, MAX_LAYE
 from freetoken.config.tensors import required_tensors
 from freetoken.errors import ConfigError
 
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
-               "relu2": "relu2"}
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "relu2": "relu2",
+}
 # Bounds the name map before it is built: about five times the largest model known (61 layers of 384 experts).
 MAX_EXPERTS_IN_ALL = 131072
 
@@ -40,8 +46,15 @@ class Sizes:
     eps: float
 
 
-def read_sizes(c: Reader, *, layers: str = "num_hidden_layers", eps: str = "rms_norm_eps", default_eps: float = 1e-6,
-               positions: int = 2048, kv_heads: int | None = None) -> Sizes:
+def read_sizes(
+    c: Reader,
+    *,
+    layers: str = "num_hidden_layers",
+    eps: str = "rms_norm_eps",
+    default_eps: float = 1e-6,
+    positions: int = 2048,
+    kv_heads: int | None = None,
+) -> Sizes:
     """The sizes; the keywords are the family's defaults (kv_heads: None means as many as there are heads)."""
     hidden = c.integer("hidden_size", 1, MAX_HIDDEN)
     heads = c.integer("num_attention_heads", 1, MAX_HEADS)
@@ -53,25 +66,40 @@ def read_sizes(c: Reader, *, layers: str = "num_hidden_layers", eps: str = "rms_
         if hidden % heads != 0:
             raise ConfigError(f"{c.where('num_attention_heads')}: {heads} does not divide hidden_size {hidden}")
         head_dim = hidden // heads
-    return Sizes(hidden=hidden, layers=c.integer(layers, 1, MAX_LAYERS), heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-                 vocab=c.integer("vocab_size", 1, MAX_VOCAB), positions=c.integer("max_position_embeddings", 1, MAX_POSITIONS, positions),
-                 eps=c.number(eps, 0.0, 1.0, default_eps))
+    return Sizes(
+        hidden=hidden,
+        layers=c.integer(layers, 1, MAX_LAYERS),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=c.integer("vocab_size", 1, MAX_VOCAB),
+        positions=c.integer("max_position_embeddings", 1, MAX_POSITIONS, positions),
+        eps=c.number(eps, 0.0, 1.0, default_eps),
+    )
 
 
 def read_activation(c: Reader, name: str = "hidden_act", default: str = "silu") -> spec.Activation:
     return spec.Activation(c.choice(name, ACTIVATIONS, default))
 
 
-def read_experts(c: Reader, sizes: Sizes, count: str = "num_experts", per_token: str = "num_experts_per_tok",
-                 defaults: tuple[Any, Any] = (None, None), aliases: tuple[str, ...] = ()) -> tuple[int, int]:
+def read_experts(
+    c: Reader,
+    sizes: Sizes,
+    count: str = "num_experts",
+    per_token: str = "num_experts_per_tok",
+    defaults: tuple[Any, Any] = (None, None),
+    aliases: tuple[str, ...] = (),
+) -> tuple[int, int]:
     """The number of routed experts and how many of them a token visits."""
     experts = c.integer(count, 1, MAX_EXPERTS, *([defaults[0]] if defaults[0] else []), aliases=aliases)
     chosen = c.integer(per_token, 1, MAX_EXPERTS, *([defaults[1]] if defaults[1] else []))
     if chosen > experts:
         raise ConfigError(f"{c.where(per_token)}: {chosen} of {experts} experts")
     if experts * sizes.layers > MAX_EXPERTS_IN_ALL:
-        raise ConfigError(f"{c.where(count)}: {experts} experts in each of {sizes.layers} layers, at most {MAX_EXPERTS_IN_ALL} "
-                          "in all are read")
+        raise ConfigError(
+            f"{c.where(count)}: {experts} experts in each of {sizes.layers} layers, at most {MAX_EXPERTS_IN_ALL} "
+            "in all are read"
+        )
     return experts, chosen
 
 
@@ -81,7 +109,9 @@ def rms(eps: float, **kwargs: Any) -> spec.Norm:
 
 def attention(sizes: Sizes, *, window: int | None = None, rope: int = 0, **kwargs: Any) -> spec.Attention:
     """Grouped-query attention with the usual scale; `window` counts the query's own position."""
-    values: dict[str, Any] = dict(q_heads=sizes.heads, kv_heads=sizes.kv_heads, qk_dim=sizes.head_dim, v_dim=sizes.head_dim, rope=rope)
+    values: dict[str, Any] = dict(
+        q_heads=sizes.heads, kv_heads=sizes.kv_heads, qk_dim=sizes.head_dim, v_dim=sizes.head_dim, rope=rope
+    )
     if window is not None:
         values.update(type="window", window=window)
     values.update(kwargs)
@@ -91,7 +121,14 @@ def attention(sizes: Sizes, *, window: int | None = None, rope: int = 0, **kwarg
 
 def model(sizes: Sizes, layers: list[spec.Layer], ropes: list[spec.Rope], **kwargs: Any) -> spec.Model:
     kwargs.setdefault("final_norm", rms(sizes.eps))
-    return spec.Model(hidden=sizes.hidden, vocab=sizes.vocab, max_positions=sizes.positions, layers=layers, rope_tables=ropes, **kwargs)
+    return spec.Model(
+        hidden=sizes.hidden,
+        vocab=sizes.vocab,
+        max_positions=sizes.positions,
+        layers=layers,
+        rope_tables=ropes,
+        **kwargs,
+    )
 
 
 def finish(network: spec.Model, add_names: Callable[[NameMap], None]) -> ParsedModel:
@@ -103,8 +140,14 @@ def finish(network: spec.Model, add_names: Callable[[NameMap], None]) -> ParsedM
 
 # ---- the usual tensor names of Hugging Face checkpoints
 
-ATTENTION_NAMES = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
-                   "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
+ATTENTION_NAMES = {
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+}
 FFN_NAMES = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 
 

@@ -1,4 +1,5 @@
-"""GGUF metadata and tensor names (llama.cpp's conventions) -> the same ModelSpec that the checkpoint's own config.json gives.
+"""GGUF metadata and tensor names (llama.cpp's conventions) -> the same ModelSpec that the checkpoint's own config.json
+gives.
 
 Shapes are row-major: the dimensions of the GGUF header reversed.
 """
@@ -11,29 +12,57 @@ from typing import Any
 from freetoken.config import common, spec
 from freetoken.config.common import ParsedModel, Sizes
 from freetoken.config.names import NameMap
-from freetoken.config.reader import MAX_EXPERTS, MAX_HEADS, MAX_HIDDEN, MAX_LAYERS, MAX_POSITIONS, MAX_ROPE_THETA, MAX_VOCAB, Reader
+from freetoken.config.reader import (
+    MAX_EXPERTS,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_ROPE_THETA,
+    MAX_VOCAB,
+    Reader,
+)
 from freetoken.config.rope import apply_factors, make_rope
 from freetoken.errors import ConfigError
 
 SERVED = ("llama", "qwen3moe")
-_ATTENTION = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm"}
+_ATTENTION = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+}
 _FFN = {"gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
-_ROPE_SCALING = {"type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow", "finetuned"}
+_ROPE_SCALING = {
+    "type",
+    "factor",
+    "original_context_length",
+    "attn_factor",
+    "yarn_beta_fast",
+    "yarn_beta_slow",
+    "finetuned",
+}
 
 
-def parse_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
-               rope_freqs: Sequence[float] | None = None) -> ParsedModel:
-    """`metadata`: the key-value pairs of the header as Python values. `shapes`: tensor name -> row-major shape (which optional
-    tensors exist decides ties and biases). `rope_freqs`: the values of rope_freqs.weight where the file has it."""
+def parse_gguf(
+    metadata: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], rope_freqs: Sequence[float] | None = None
+) -> ParsedModel:
+    """`metadata`: the key-value pairs of the header as Python values. `shapes`: tensor name -> row-major shape (which
+    optional tensors exist decides ties and biases). `rope_freqs`: the values of rope_freqs.weight where the file has
+    it."""
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise ConfigError("general.architecture: missing; is this the GGUF of a language model?")
     if architecture not in SERVED:
-        raise ConfigError(f"GGUF architecture {architecture[:80]!r} is not served by this version; it serves {', '.join(SERVED)}")
+        raise ConfigError(
+            f"GGUF architecture {architecture[:80]!r} is not served by this version; it serves {', '.join(SERVED)}"
+        )
     if "rope_freqs.weight" in shapes and rope_freqs is None:
         raise ConfigError("rope_freqs.weight: the file has it, so its values must be given")
     prefix = architecture + "."
-    values = {key[len(prefix):]: value for key, value in metadata.items() if key.startswith(prefix)}
+    values = {key[len(prefix) :]: value for key, value in metadata.items() if key.startswith(prefix)}
     c = Reader(values, architecture)
     sizes = _sizes(c, shapes)
     is_qwen = architecture == "qwen3moe"
@@ -42,17 +71,26 @@ def parse_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
     blk = "blk.0."
     norm = common.rms(sizes.eps)
     head_norm = norm if is_qwen else spec.Norm()
-    attention = common.attention(sizes, window=c.integer("attention.sliding_window", 0, MAX_POSITIONS, 0) or None,
-                                 qkv_bias=f"{blk}attn_q.bias" in shapes, o_bias=f"{blk}attn_output.bias" in shapes,
-                                 q_norm=head_norm, k_norm=head_norm)
+    attention = common.attention(
+        sizes,
+        window=c.integer("attention.sliding_window", 0, MAX_POSITIONS, 0) or None,
+        qkv_bias=f"{blk}attn_q.bias" in shapes,
+        o_bias=f"{blk}attn_output.bias" in shapes,
+        q_norm=head_norm,
+        k_norm=head_norm,
+    )
     experts = c.integer("expert_count", 0, MAX_EXPERTS, 0)
     if is_qwen and experts == 0:
         raise ConfigError(f"{c.where('expert_count')}: missing")
     feed_forward = _moe(c, sizes, experts, is_qwen) if experts else _mlp(c, shapes)
     feed_forward.pre_norm = norm
-    layers = [spec.Layer([spec.Sublayer("attention", norm, attention=attention), feed_forward]) for _ in range(sizes.layers)]
+    layers = [
+        spec.Layer([spec.Sublayer("attention", norm, attention=attention), feed_forward]) for _ in range(sizes.layers)
+    ]
     network = common.model(sizes, layers, [rope], tied_embedding="output.weight" not in shapes)
-    return common.finish(network, lambda names: _add_names(names, network, 0 if is_qwen else sizes.heads, sizes.kv_heads, experts))
+    return common.finish(
+        network, lambda names: _add_names(names, network, 0 if is_qwen else sizes.heads, sizes.kv_heads, experts)
+    )
 
 
 def _sizes(c: Reader, shapes: Mapping[str, Sequence[int]]) -> Sizes:
@@ -72,17 +110,28 @@ def _sizes(c: Reader, shapes: Mapping[str, Sequence[int]]) -> Sizes:
     embedding = tuple(shapes.get("token_embd.weight", ()))
     if len(embedding) != 2 or not 1 <= embedding[0] <= MAX_VOCAB:
         raise ConfigError(f"token_embd.weight: expected a matrix with one row per token, found shape {list(embedding)}")
-    return Sizes(hidden=hidden, layers=c.integer("block_count", 1, MAX_LAYERS), heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-                 vocab=embedding[0], positions=c.integer("context_length", 1, MAX_POSITIONS),
-                 eps=c.number("attention.layer_norm_rms_epsilon", 0.0, 1.0))
+    return Sizes(
+        hidden=hidden,
+        layers=c.integer("block_count", 1, MAX_LAYERS),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=embedding[0],
+        positions=c.integer("context_length", 1, MAX_POSITIONS),
+        eps=c.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
+    )
 
 
 def _rope(c: Reader, sizes: Sizes, factors: Sequence[float] | None) -> spec.Rope:
     rotated = c.integer("rope.dimension_count", 1, MAX_HEADS, sizes.head_dim)
     if rotated != sizes.head_dim:
-        raise ConfigError(f"{c.where('rope.dimension_count')}: a rotation of {rotated} of {sizes.head_dim} elements of a head is not "
-                          "supported for this architecture")
-    unknown = sorted(k for k in c.values if k.startswith("rope.scaling.") and k[len("rope.scaling."):] not in _ROPE_SCALING)
+        raise ConfigError(
+            f"{c.where('rope.dimension_count')}: a rotation of {rotated} of {sizes.head_dim} elements of a head is not "
+            "supported for this architecture"
+        )
+    unknown = sorted(
+        k for k in c.values if k.startswith("rope.scaling.") and k[len("rope.scaling.") :] not in _ROPE_SCALING
+    )
     if unknown:
         raise ConfigError(f"{c.where(unknown[0])}: this rope scaling is not supported")
     c.refuse("rope.scale_linear", (1, 1.0), "convert the file again, with rope.scaling.*")
@@ -90,7 +139,9 @@ def _rope(c: Reader, sizes: Sizes, factors: Sequence[float] | None) -> spec.Rope
     factor = c.number("rope.scaling.factor", 0.0, 1e6, 0.0)
     parameters: dict[str, Any] = {"rope_type": kind if factor not in (0.0, 1.0) else "default", "factor": factor}
     if kind == "yarn" and factor not in (0.0, 1.0):
-        parameters["original_max_position_embeddings"] = c.integer("rope.scaling.original_context_length", 1, MAX_POSITIONS, sizes.positions)
+        parameters["original_max_position_embeddings"] = c.integer(
+            "rope.scaling.original_context_length", 1, MAX_POSITIONS, sizes.positions
+        )
         parameters["beta_fast"] = c.number("rope.scaling.yarn_beta_fast", 1e-6, 1e6, 32.0)
         parameters["beta_slow"] = c.number("rope.scaling.yarn_beta_slow", 1e-6, 1e6, 1.0)
         if factors is not None:
@@ -102,7 +153,9 @@ def _rope(c: Reader, sizes: Sizes, factors: Sequence[float] | None) -> spec.Rope
 
 
 def _mlp(c: Reader, shapes: Mapping[str, Sequence[int]]) -> spec.Sublayer:
-    return spec.Sublayer("mlp", mlp=spec.Mlp(c.integer("feed_forward_length", 1, MAX_HIDDEN), bias="blk.0.ffn_gate.bias" in shapes))
+    return spec.Sublayer(
+        "mlp", mlp=spec.Mlp(c.integer("feed_forward_length", 1, MAX_HIDDEN), bias="blk.0.ffn_gate.bias" in shapes)
+    )
 
 
 def _moe(c: Reader, sizes: Sizes, experts: int, is_qwen: bool) -> spec.Sublayer:
@@ -127,8 +180,8 @@ def _add_names(names: NameMap, network: spec.Model, q_pairs: int, kv_heads: int,
         names.add("output.weight", "lm_head")
     names.ignore(r"rope_freqs\.weight", "its values are in the rope table")
     pairs = {"q": q_pairs, "k": kv_heads if q_pairs else 0}  # llama.cpp stores llama's q and k as rotary pairs
-    for l in range(len(network.layers)):
-        blk, at = f"blk.{l}.", f"layers.{l}."
+    for index in range(len(network.layers)):
+        blk, at = f"blk.{index}.", f"layers.{index}."
         names.add(f"{blk}attn_norm.weight", f"{at}0.pre_norm")
         for canonical, name in _ATTENTION.items():
             for suffix, part in ((".weight", ""), (".bias", "_bias")):

@@ -17,7 +17,8 @@ Shape = tuple[int, ...]
 
 
 class Rows(NamedTuple):
-    """A selection of rows that is not one contiguous range: `block` rows from `start` on, again after every `stride` rows."""
+    """A selection of rows that is not one contiguous range: `block` rows from `start` on, again after every `stride`
+    rows."""
 
     start: int
     block: int
@@ -28,9 +29,10 @@ class Rows(NamedTuple):
 class Target:
     """One canonical tensor (or a row range of it) and where it lies in the checkpoint tensor.
 
-    The checkpoint tensor is `parts` equal contiguous ranges; this target is range `part_index`, which has `shape` ([n] or
-    [n, k]) unless `transpose` (stored as [k, n]) or `rows` (only these rows of the range, counted before transposing back).
-    `rotary_heads`: rows are stored as rotary pairs of that many heads and go into halves order (llama.cpp's q and k).
+    The checkpoint tensor is `parts` equal contiguous ranges, and this target is range `part_index`. It has `shape` ([n]
+    or [n, k]) unless `transpose` (the range is stored as [k, n]) or `rows` (only these rows of the range, counted after
+    transposing back). `rotary_heads`: rows are stored as rotary pairs of that many heads and go into halves order
+    (llama.cpp's q and k).
     """
 
     canonical: str
@@ -80,7 +82,8 @@ class NameMap:
         return None
 
     def required(self) -> dict[str, Shape]:
-        """The checkpoint tensors that must be there. Where a tensor may come under several names, the first one known."""
+        """The checkpoint tensors that must be there. Where a tensor may come under several names, the first one
+        known."""
         found: dict[str, Shape] = {}
         covered: set[tuple[str, Rows | int]] = set()
         for name, entry in self._entries.items():
@@ -91,7 +94,8 @@ class NameMap:
         return found
 
     def missing(self, present: Iterable[str]) -> list[str]:
-        """Canonical tensors that none of the checkpoint tensors `present` gives, each as 'canonical (name, or other name)'."""
+        """Canonical tensors that none of the checkpoint tensors `present` gives, each as 'canonical (name, or other
+        name)'."""
         have = {t.canonical for name in present if name in self._entries for t in self._entries[name].targets}
         lacking = [name for name in self.tensors if name not in have]
         if not lacking:
@@ -107,17 +111,27 @@ class NameMap:
         return name in self._entries and self._entries[name].integer
 
     # ---- for families
-    def add(self, name: str, canonical: str, *, rotary_heads: int = 0, transpose: bool = False, integer: bool = False,
-            shapes: Sequence[Shape] = ()) -> None:
+    def add(
+        self,
+        name: str,
+        canonical: str,
+        *,
+        rotary_heads: int = 0,
+        transpose: bool = False,
+        integer: bool = False,
+        shapes: Sequence[Shape] = (),
+    ) -> None:
         """One checkpoint tensor that is one canonical tensor. `shapes`: other shapes with the same elements."""
         shape = self._shape(canonical)
         stored = tuple(reversed(shape)) if transpose else shape
         target = Target(canonical, shape, rotary_heads=rotary_heads, transpose=transpose)
         self._entries[name] = _Entry([stored, *shapes], [target], integer)
 
-    def add_stacked(self, name: str, canonicals: Sequence[str], *, transpose: bool = False, leading: Shape | None = None) -> None:
-        """A tensor that is equal parts one after the other: experts stacked in 3-D, or gate and up fused. `leading` is the
-        stored shape before the last dimension(s), by default [parts, n, k] flattened as [parts, *shape]."""
+    def add_stacked(
+        self, name: str, canonicals: Sequence[str], *, transpose: bool = False, leading: Shape | None = None
+    ) -> None:
+        """A tensor that is equal parts one after the other: experts stacked in 3-D, or gate and up fused. `leading` is
+        the stored shape before the last dimension(s), by default [parts, n, k] flattened as [parts, *shape]."""
         shapes = {self._shape(c) for c in canonicals}
         if len(shapes) != 1:
             raise ConfigError(f"{name}: the parts of a stacked tensor differ in shape")
@@ -132,12 +146,15 @@ class NameMap:
         targets = [Target(c, self._shape(c)) for c in canonicals]
         self._entries[name] = _Entry([targets[0].shape], targets, False)
 
-    def add_rows(self, name: str, pieces: Sequence[tuple[str, Rows]], stored: Shape, *, parts: int = 1,
-                 transpose: bool = False) -> None:
+    def add_rows(
+        self, name: str, pieces: Sequence[tuple[str, Rows]], stored: Shape, *, parts: int = 1, transpose: bool = False
+    ) -> None:
         """A tensor whose rows belong to several canonical tensors: `pieces` of each of the `parts` ranges, in order."""
         per_part = len(pieces) // parts
-        targets = [Target(c, self._shape(c), i // per_part, parts, transpose=transpose, rows=rows)
-                   for i, (c, rows) in enumerate(pieces)]
+        targets = [
+            Target(c, self._shape(c), i // per_part, parts, transpose=transpose, rows=rows)
+            for i, (c, rows) in enumerate(pieces)
+        ]
         self._entries[name] = _Entry([stored], targets, False)
 
     def ignore(self, pattern: str, reason: str) -> None:

@@ -17,8 +17,13 @@ def parse(c: Reader) -> ParsedModel:
     window = c.integer("sliding_window", 1, MAX_POSITIONS, None) if c.flag("use_sliding_window", False) else None
     norm = common.rms(sizes.eps)
     attention = common.attention(sizes, window=window, qkv_bias=bias, o_bias=bias, q_norm=norm, k_norm=norm)
-    moe = spec.Moe(experts, chosen, c.integer("moe_intermediate_size", 1, MAX_HIDDEN, 768),
-                   normalise=c.flag("norm_topk_prob", False), activation=activation)
+    moe = spec.Moe(
+        experts,
+        chosen,
+        c.integer("moe_intermediate_size", 1, MAX_HIDDEN, 768),
+        normalise=c.flag("norm_topk_prob", False),
+        activation=activation,
+    )
     mlp = spec.Mlp(c.integer("intermediate_size", 1, MAX_HIDDEN, 6144), activation)
     dense = set(c.integers("mlp_only_layers", 0, MAX_LAYERS, default=[]))
     step = c.integer("decoder_sparse_step", 1, MAX_LAYERS, 1)
@@ -28,20 +33,26 @@ def parse(c: Reader) -> ParsedModel:
             return spec.Sublayer("mlp", norm, mlp=mlp)
         return spec.Sublayer("moe", norm, moe=moe)
 
-    layers = [spec.Layer([spec.Sublayer("attention", norm, attention=attention), feed_forward(l)]) for l in range(sizes.layers)]
-    network = common.model(sizes, layers, [make_rope(rope_reader(c), sizes.head_dim)],
-                           tied_embedding=c.flag("tie_word_embeddings", False))
+    layers = [
+        spec.Layer([spec.Sublayer("attention", norm, attention=attention), feed_forward(index)])
+        for index in range(sizes.layers)
+    ]
+    network = common.model(
+        sizes, layers, [make_rope(rope_reader(c), sizes.head_dim)], tied_embedding=c.flag("tie_word_embeddings", False)
+    )
 
     def add_names(names: NameMap) -> None:
         common.add_model_names(names, network)
-        for l, layer in enumerate(layers):
-            common.add_if_required(names, f"model.layers.{l}.input_layernorm", f"layers.{l}.0.pre_norm")
-            common.add_attention_names(names, f"model.layers.{l}.", f"layers.{l}.0.")
-            common.add_if_required(names, f"model.layers.{l}.post_attention_layernorm", f"layers.{l}.1.pre_norm")
+        for index, layer in enumerate(layers):
+            common.add_if_required(names, f"model.layers.{index}.input_layernorm", f"layers.{index}.0.pre_norm")
+            common.add_attention_names(names, f"model.layers.{index}.", f"layers.{index}.0.")
+            common.add_if_required(
+                names, f"model.layers.{index}.post_attention_layernorm", f"layers.{index}.1.pre_norm"
+            )
             if layer.sublayers[1].moe is None:
-                common.add_ffn_names(names, f"model.layers.{l}.mlp.", f"layers.{l}.1.")
+                common.add_ffn_names(names, f"model.layers.{index}.mlp.", f"layers.{index}.1.")
             else:
-                common.add_if_required(names, f"model.layers.{l}.mlp.gate", f"layers.{l}.1.router")
-                common.add_expert_names(names, f"model.layers.{l}.mlp.experts.", f"layers.{l}.1.", experts)
+                common.add_if_required(names, f"model.layers.{index}.mlp.gate", f"layers.{index}.1.router")
+                common.add_expert_names(names, f"model.layers.{index}.mlp.experts.", f"layers.{index}.1.", experts)
 
     return common.finish(network, add_names)

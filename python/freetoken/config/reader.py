@@ -1,4 +1,5 @@
-"""Reads untrusted configuration values: every absurd, missing or wrong-typed one is one ConfigError naming the field."""
+"""Reads untrusted configuration values: every absurd, missing or wrong-typed one is one ConfigError naming the
+field."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ class Reader:
             return values
         return [self._integer(f"{self.where(name)}[{i}]", v, low, high) for i, v in enumerate(values)]
 
-    def numbers(self, name: str, low: float, high: float, count: int | None = None, default: Any = REQUIRED) -> list[float]:
+    def numbers(
+        self, name: str, low: float, high: float, count: int | None = None, default: Any = REQUIRED
+    ) -> list[float]:
         values = self._list(name, count, default)
         if values is default:
             return values
@@ -143,6 +146,8 @@ def _kind(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, int) and value.bit_length() > 128:  # str() of a huge integer is slow and refused past 4300 digits
+    if (
+        isinstance(value, int) and value.bit_length() > 128
+    ):  # str() of a huge integer is slow and refused past 4300 digits
         return f"an integer of {value.bit_length()} bits"
     return repr(value)

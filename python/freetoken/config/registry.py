@@ -17,14 +17,21 @@ SERVED: dict[str, Callable[[Reader], ParsedModel]] = {
 }
 
 # Known, and coming: the message for them differs from that for a typing error or a model nobody has described.
-RECOGNISED = frozenset(f"{name}For{head}" for names, head in ((
-    "Afmoe BailingHybrid BailingMoe BailingMoeV2 Deepseek DeepseekV2 DeepseekV3 DeepseekV32 DeepseekV4 Dots1 Ernie4_5_Moe Exaone4 "
-    "ExaoneMoe FlexOlmo Gemma2 Gemma3 Gemma4 Glm4 Glm4Moe Glm4MoeLite GlmMoeDsa GptOss GraniteMoe GraniteMoeHybrid GraniteMoeShared "
-    "HunYuanMoEV1 HYV3 HYV4 Inkling KimiLinear Laguna Lfm2Moe Llama4 LongcatFlash MiMoV2Flash MiniMax MiniMaxM2 MiniMaxM3VL "
-    "Mistral Mistral4 NemotronH Olmo3 Olmoe OlmoHybrid Phimoe Qwen2 Qwen2Moe Qwen3 Qwen3Next Qwen3_5 Qwen3_5Moe Qwen4Exp SeedOss "
-    "SmolLM3 Step3p7", "CausalLM"), (
-    "Gemma3 Gemma4 Glm5Next Kimi_K25 KimiK25 Llama4 MiniMaxM3Sparse MistralLarge4 MuseGlimmer MuseSpark Qwen3_5 Qwen3_5Moe Step3p7",
-    "ConditionalGeneration")) for name in names.split())
+_CAUSAL_LM = """
+    Afmoe BailingHybrid BailingMoe BailingMoeV2 Deepseek DeepseekV2 DeepseekV3 DeepseekV32 DeepseekV4 Dots1
+    Ernie4_5_Moe Exaone4 ExaoneMoe FlexOlmo Gemma2 Gemma3 Gemma4 Glm4 Glm4Moe Glm4MoeLite GlmMoeDsa GptOss
+    GraniteMoe GraniteMoeHybrid GraniteMoeShared HunYuanMoEV1 HYV3 HYV4 Inkling KimiLinear Laguna Lfm2Moe Llama4
+    LongcatFlash MiMoV2Flash MiniMax MiniMaxM2 MiniMaxM3VL Mistral Mistral4 NemotronH Olmo3 Olmoe OlmoHybrid
+    Phimoe Qwen2 Qwen2Moe Qwen3 Qwen3Next Qwen3_5 Qwen3_5Moe Qwen4Exp SeedOss SmolLM3 Step3p7
+"""
+_CONDITIONAL_GENERATION = """
+    Gemma3 Gemma4 Glm5Next Kimi_K25 KimiK25 Llama4 MiniMaxM3Sparse MistralLarge4 MuseGlimmer MuseSpark Qwen3_5
+    Qwen3_5Moe Step3p7
+"""
+RECOGNISED = frozenset(
+    [f"{name}ForCausalLM" for name in _CAUSAL_LM.split()]
+    + [f"{name}ForConditionalGeneration" for name in _CONDITIONAL_GENERATION.split()]
+)
 
 
 def architecture_of(hf_config: Mapping[str, Any]) -> str:
@@ -36,7 +43,8 @@ def architecture_of(hf_config: Mapping[str, Any]) -> str:
 
 
 def parse_config(hf_config: Mapping[str, Any]) -> ParsedModel:
-    """The ModelSpec and the tensor names of a Hugging Face configuration. Raises ConfigError naming the field at fault."""
+    """The ModelSpec and the tensor names of a Hugging Face configuration. Raises ConfigError naming the field at
+    fault."""
     if not isinstance(hf_config, Mapping):
         raise ConfigError("configuration: expected an object; is this a config.json?")
     architecture = architecture_of(hf_config)
@@ -47,5 +55,9 @@ def parse_config(hf_config: Mapping[str, Any]) -> ParsedModel:
             raise ConfigError(f"architecture {architecture} is recognised but not served by this version; {served}")
         raise ConfigError(f"architecture {architecture[:80]!r} is unknown; {served}")
     config = Reader(hf_config)
-    config.refuse("quantization_config", (), "quantised safetensors are not served by this version; use the bf16 checkpoint or a GGUF")
+    config.refuse(
+        "quantization_config",
+        (),
+        "quantised safetensors are not served by this version; use the bf16 checkpoint or a GGUF",
+    )
     return parser(config)

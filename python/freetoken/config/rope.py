@@ -1,5 +1,6 @@
-"""Rotary frequencies: every scaling scheme of transformers' `rope_parameters` (or the older `rope_theta` + `rope_scaling`)
-becomes one list of inverse frequencies and one factor on cos and sin, computed in fp32 as transformers does.
+"""Rotary frequencies: every scaling scheme of transformers' `rope_parameters` (or the older `rope_theta` +
+`rope_scaling`) becomes one list of inverse frequencies and one factor on cos and sin, computed in fp32 as transformers
+does.
 
 The powers are rounded once from fp64; transformers takes them from a vectorised fp32 pow that may be 1 ulp away.
 """
@@ -22,7 +23,9 @@ MAX_FACTOR = 1e6
 def rope_reader(config: Reader, layer_type: str | None = None) -> Reader:
     """The rope parameters of a configuration, old or new form, as one flat object. `layer_type` picks the entry of a
     configuration that nests them by layer type; a flat one is shared by all."""
-    source = config.child("rope_parameters", None) if config.has("rope_parameters") else config.child("rope_scaling", None)
+    source = (
+        config.child("rope_parameters", None) if config.has("rope_parameters") else config.child("rope_scaling", None)
+    )
     values = dict(source.values)
     if layer_type is not None and isinstance(values.get(layer_type), dict):
         values = dict(values[layer_type])
@@ -33,12 +36,21 @@ def rope_reader(config: Reader, layer_type: str | None = None) -> Reader:
         if values.get(name) is None and config.has(name):
             values[name] = config.values[name]
     original = "original_max_position_embeddings"  # the outer one wins, as in transformers
-    values[original] = config.values.get(original) or values.get(original) or config.values.get("max_position_embeddings")
+    values[original] = (
+        config.values.get(original) or values.get(original) or config.values.get("max_position_embeddings")
+    )
     return Reader(values, source.path)
 
 
-def make_rope(parameters: Reader, head_dim: int, *, theta: float = 10000.0, partial: float = 1.0,
-              interleaved: bool = False, offset: int = 0) -> Rope:
+def make_rope(
+    parameters: Reader,
+    head_dim: int,
+    *,
+    theta: float = 10000.0,
+    partial: float = 1.0,
+    interleaved: bool = False,
+    offset: int = 0,
+) -> Rope:
     """The table of one head size. `theta` and `partial` are the family's defaults."""
     base = parameters.number("rope_theta", 1.0, MAX_ROPE_THETA, default=theta)
     partial = parameters.number("partial_rotary_factor", 0.0, 1.0, default=partial)
@@ -47,11 +59,15 @@ def make_rope(parameters: Reader, head_dim: int, *, theta: float = 10000.0, part
         return Rope(_proportional(parameters, head_dim, base, partial), interleaved=interleaved, offset=offset)
     dim = int(head_dim * partial)
     if dim < 2 or dim % 2 != 0:
-        raise ConfigError(f"{parameters.where('partial_rotary_factor')}: rotates {dim} of {head_dim} elements of a head")
+        raise ConfigError(
+            f"{parameters.where('partial_rotary_factor')}: rotates {dim} of {head_dim} elements of a head"
+        )
     if kind not in _KINDS:
         why = "its frequencies change with the length of the prompt" if kind == "longrope" else "unknown"
-        raise ConfigError(f"{parameters.where('rope_type')}: '{kind[:64]}' is not supported ({why}); known are "
-                          + ", ".join(sorted([*_KINDS, "proportional"])))
+        raise ConfigError(
+            f"{parameters.where('rope_type')}: '{kind[:64]}' is not supported ({why}); known are "
+            + ", ".join(sorted([*_KINDS, "proportional"]))
+        )
     inv_freq, factor = _KINDS[kind](parameters, dim, base)
     return Rope([float(f) for f in inv_freq], attention_factor=factor, interleaved=interleaved, offset=offset)
 
@@ -59,10 +75,12 @@ def make_rope(parameters: Reader, head_dim: int, *, theta: float = 10000.0, part
 def apply_factors(rope: Rope, factors: Sequence[float]) -> Rope:
     """llama.cpp's `rope_freqs.weight`: each inverse frequency divided by its factor."""
     if len(factors) != len(rope.inv_freq):
-        raise ConfigError(f"rope_freqs.weight: {len(factors)} factors, the rotation has {len(rope.inv_freq)} frequencies")
+        raise ConfigError(
+            f"rope_freqs.weight: {len(factors)} factors, the rotation has {len(rope.inv_freq)} frequencies"
+        )
     if not all(math.isfinite(f) and f > 0 for f in factors):
         raise ConfigError("rope_freqs.weight: a factor is not a positive number")
-    rope.inv_freq = [float(F32(f) / F32(by)) for f, by in zip(rope.inv_freq, factors)]
+    rope.inv_freq = [float(F32(f) / F32(by)) for f, by in zip(rope.inv_freq, factors, strict=True)]
     return rope
 
 
@@ -86,8 +104,10 @@ def _linear(parameters: Reader, dim: int, base: float) -> tuple[np.ndarray, floa
 def _dynamic(parameters: Reader, dim: int, base: float) -> tuple[np.ndarray, float]:
     alpha = parameters.number("alpha", 0.0, 1e9, default=None)
     if _factor(parameters) != 1.0:
-        raise ConfigError(f"{parameters.where('factor')}: dynamic rope scaling by {parameters.values['factor']} is not supported: "
-                          "its frequencies change with the length of the prompt")
+        raise ConfigError(
+            f"{parameters.where('factor')}: dynamic rope scaling by {parameters.values['factor']} is not supported: "
+            "its frequencies change with the length of the prompt"
+        )
     if alpha and dim > 2:  # HunYuan: a fixed base, as if the context were alpha times longer
         base = base * alpha ** (dim / (dim - 2))
     return F32(1.0) / _powers(base, dim), 1.0

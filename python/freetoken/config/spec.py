@@ -1,5 +1,6 @@
-"""The ModelSpec as Python data: mirrors cpp/spec/*.h field by field (what a field means is written there). `to_dict` gives the
-canonical JSON form, in which fields that equal their default are left out, so the same model always gives the same JSON."""
+"""The ModelSpec as Python data: mirrors cpp/spec/*.h field by field (what a field means is written there). `to_dict`
+gives the canonical JSON form, in which fields that equal their default are left out, so the same model always gives the
+same JSON."""
 
 from __future__ import annotations
 

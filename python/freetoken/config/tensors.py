@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from freetoken.config.spec import (Activation, Attention, Compressor, Hyper, Indexer, Layer, LinearAttention, Model, Moe, Norm,
-                                   Sublayer)
+from freetoken.config.spec import (
+    Activation,
+    Attention,
+    Compressor,
+    Hyper,
+    Indexer,
+    Layer,
+    LinearAttention,
+    Model,
+    Moe,
+    Norm,
+    Sublayer,
+)
 
 Tensors = dict[str, tuple[int, ...]]
 
@@ -20,16 +31,21 @@ def required_tensors(model: Model) -> Tensors:
         out["table"] = (model.table.vocab, rows)
         out["table_projection"] = (rows, model.hidden)
         _norm(out, "table_norm", model.table.norm, model.table.dim)
-    for l, layer in enumerate(model.layers):
-        _layer(out, f"layers.{l}.", layer, model)
+    for index, layer in enumerate(model.layers):
+        _layer(out, f"layers.{index}.", layer, model)
     for i, mtp in enumerate(model.mtp):
         _norm(out, f"mtp.{i}.embed_norm", mtp.embed_norm, model.hidden)
         _norm(out, f"mtp.{i}.hidden_norm", mtp.hidden_norm, model.hidden)
         out[f"mtp.{i}.join"] = (model.hidden, 2 * model.hidden)
         _layer(out, f"mtp.{i}.", mtp.layer, model)
         _norm(out, f"mtp.{i}.final_norm", mtp.final_norm, model.hidden)
-        out.update({f"mtp.{i}.{name}": (model.vocab, model.hidden)
-                    for name, own in (("embed", mtp.own_embedding), ("lm_head", mtp.own_head)) if own})
+        out.update(
+            {
+                f"mtp.{i}.{name}": (model.vocab, model.hidden)
+                for name, own in (("embed", mtp.own_embedding), ("lm_head", mtp.own_head))
+                if own
+            }
+        )
     _hyper_head(out, model.hyper, model.hidden)
     _norm(out, "final_norm", model.final_norm, model.hidden)
     if not model.tied_embedding:

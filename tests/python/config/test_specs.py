@@ -1,6 +1,6 @@
-"""The gate: 78 tiny checkpoints, of every architecture we mean to serve, are described by a ModelSpec that accounts for each of
-their weights. Needs no torch. The expected specs were reviewed against the published modelling code; the rotary tables in the data
-come from transformers."""
+"""The gate: 78 tiny checkpoints, of every architecture we mean to serve, are described by a ModelSpec that accounts for
+each of their weights. Needs no torch. The expected specs were reviewed against the published modelling code; the rotary
+tables in the data come from transformers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from python.spec_families import files, parse
 
 from freetoken.config import Ignored, NameMap, ParsedModel, Target
 from freetoken.errors import ConfigError
+from python.spec_families import files, parse
 
 NAMES = files.names()
 FLOATS = {"F32", "BF16", "F16"}
@@ -37,7 +37,9 @@ def test_spec_is_the_expected_one(name: str) -> None:
     assert case(name)[1].spec == files.expected(name)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "config_v5" in json.loads((files.DIRECTORY / f"{n}.json").read_text())])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if "config_v5" in json.loads((files.DIRECTORY / f"{n}.json").read_text())]
+)
 def test_new_form_of_the_configuration_gives_the_same_spec(name: str) -> None:
     data, parsed = case(name)
     assert data["config_v5"] != data["config"]
@@ -57,22 +59,40 @@ def test_every_weight_is_accounted_for(name: str) -> None:
         assert dtype in (INTEGERS if names.is_integer(source) else FLOATS), f"{source}: {dtype}"
         for target in found:
             assert target.shape == names.tensors[target.canonical]
-            assert target.canonical not in covered, f"{target.canonical} comes from {source} and {covered[target.canonical]}"
+            assert target.canonical not in covered, (
+                f"{target.canonical} comes from {source} and {covered[target.canonical]}"
+            )
             covered[target.canonical] = source
     assert set(covered) == set(names.tensors)
     assert names.missing(data["weights"]) == []
 
 
 # The parts of the multimodal checkpoints that are not used, and nothing else.
-IGNORED = {"gemma3", "gemma4_26b_a4b", "gemma4_e", "glm5_next", "kimi_k25", "llama4", "minimax_m3_vl", "mistral_large4", "muse_glimmer",
-           "muse_spark", "qwen3_5", "qwen3_5_moe", "step3p7"}
+IGNORED = {
+    "gemma3",
+    "gemma4_26b_a4b",
+    "gemma4_e",
+    "glm5_next",
+    "kimi_k25",
+    "llama4",
+    "minimax_m3_vl",
+    "mistral_large4",
+    "muse_glimmer",
+    "muse_spark",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "step3p7",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_vision_and_audio_are_ignored(name: str) -> None:
     data, parsed = case(name)
-    reasons = {found.reason for source, (_, shape) in data["weights"].items()
-               if isinstance(found := parsed.names.lookup(source, shape), Ignored)}
+    reasons = {
+        found.reason
+        for source, (_, shape) in data["weights"].items()
+        if isinstance(found := parsed.names.lookup(source, shape), Ignored)
+    }
     assert bool(reasons) == (name in IGNORED)
     assert all("vision" in reason for reason in reasons)
 
@@ -81,12 +101,12 @@ def taken(stored: np.ndarray, target: Target) -> np.ndarray:
     """What a loader makes of a target: a range of equal parts, turned back, its rows selected."""
     whole = stored.reshape(-1)
     size = whole.size // target.parts
-    part = whole[target.part_index * size:(target.part_index + 1) * size]
+    part = whole[target.part_index * size : (target.part_index + 1) * size]
     if target.rows is not None:
         columns = target.shape[1] if len(target.shape) > 1 else 1
         part = part.reshape(columns, -1).T if target.transpose else part.reshape(-1, columns)
         start, block, stride = target.rows
-        part = np.concatenate([part[at:at + block] for at in range(start, len(part), stride)])
+        part = np.concatenate([part[at : at + block] for at in range(start, len(part), stride)])
     elif target.transpose:
         part = part.reshape(target.shape[1], target.shape[0]).T
     return part.reshape(target.shape)
@@ -122,8 +142,12 @@ def test_rotary_tables_are_those_of_transformers(name: str) -> None:
     for table in tables:
         ours = np.array(table["inv_freq"], np.float32)
         # its fp32 pow may be 1 ulp off, and yarn adds two rounded products of it
-        assert any(theirs.shape == ours.shape and np.allclose(ours, theirs, rtol=4e-7, atol=0)
-                   and abs(factor - table.get("attention_factor", 1.0)) < 1e-6 for theirs, factor in oracle), table
+        assert any(
+            theirs.shape == ours.shape
+            and np.allclose(ours, theirs, rtol=4e-7, atol=0)
+            and abs(factor - table.get("attention_factor", 1.0)) < 1e-6
+            for theirs, factor in oracle
+        ), table
 
 
 try:
@@ -148,14 +172,30 @@ def required_numbers(config: dict[str, Any]) -> list[tuple[str, ...]]:
     """Paths of the positive integers of a configuration that some family reads."""
     inner = config.get("text_config")
     part, prefix = (inner, ("text_config",)) if isinstance(inner, dict) else (config, ())
-    known = ("hidden_size", "num_hidden_layers", "num_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
-             "intermediate_size", "moe_intermediate_size", "kv_lora_rank", "linear_key_head_dim", "num_experts", "num_local_experts",
-             "n_routed_experts", "index_n_heads")
+    known = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+        "intermediate_size",
+        "moe_intermediate_size",
+        "kv_lora_rank",
+        "linear_key_head_dim",
+        "num_experts",
+        "num_local_experts",
+        "n_routed_experts",
+        "index_n_heads",
+    )
     return [(*prefix, key) for key in known if isinstance(part.get(key), int)]
 
 
-@pytest.mark.parametrize("value", [10 ** 30, -1, "many", 2.5, [1], {"a": 1}, True], ids=repr)
-@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen3_moe", "deepseek_v3", "deepseek_v4", "qwen3_5", "gemma4_e", "longcat_flash"])
+@pytest.mark.parametrize("value", [10**30, -1, "many", 2.5, [1], {"a": 1}, True], ids=repr)
+@pytest.mark.parametrize(
+    "name", ["llama", "mixtral", "qwen3_moe", "deepseek_v3", "deepseek_v4", "qwen3_5", "gemma4_e", "longcat_flash"]
+)
 def test_absurd_numbers_are_one_error_naming_the_field(name: str, value: Any) -> None:
     data, _ = case(name)
     unread = {"head_dim", "num_key_value_heads", "intermediate_size"}  # not every family reads these

@@ -1,5 +1,6 @@
-"""Parsers of the families that are described but not served yet: they prove that the ModelSpec can express them, and become
-python/freetoken/config/<family>.py when their operations exist. `parse` takes any configuration, served families included."""
+"""Parsers of the families that are described but not served yet: they prove that the ModelSpec can express them, and
+become python/freetoken/config/<family>.py when their operations exist. `parse` takes any configuration, served families
+included."""
 
 from __future__ import annotations
 
@@ -9,8 +10,25 @@ from typing import Any
 from freetoken.config import SERVED, ParsedModel, architecture_of
 from freetoken.config.reader import Reader
 
-from . import (deepseek, deepseek_v4, dense, dsa, gemma, granite, inkling, kda, lfm2_moe, llama4, mamba, minimax, muse, qwen_gdn,
-               sigmoid_moe, softmax_moe, step3p7)
+from . import (
+    deepseek,
+    deepseek_v4,
+    dense,
+    dsa,
+    gemma,
+    granite,
+    inkling,
+    kda,
+    lfm2_moe,
+    llama4,
+    mamba,
+    minimax,
+    muse,
+    qwen_gdn,
+    sigmoid_moe,
+    softmax_moe,
+    step3p7,
+)
 
 FAMILIES: dict[str, Callable[[Reader], ParsedModel]] = {
     "AfmoeForCausalLM": sigmoid_moe.afmoe,

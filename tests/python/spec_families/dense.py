@@ -27,16 +27,23 @@ def mistral(c: Reader) -> ParsedModel:
     s = common.read_sizes(c, positions=131072, kv_heads=8)
     attention = common.attention(s, window=c.integer("sliding_window", 1, MAX_POSITIONS, None))
     norm = common.rms(s.eps)
-    layers = [block(spec.Sublayer("attention", norm, attention=attention), spec.Sublayer("mlp", norm, mlp=mlp_of(c)))
-              for _ in range(s.layers)]
+    layers = [
+        block(spec.Sublayer("attention", norm, attention=attention), spec.Sublayer("mlp", norm, mlp=mlp_of(c)))
+        for _ in range(s.layers)
+    ]
     return finish(common.model(s, layers, [make_rope(rope_reader(c), s.head_dim)], tied_embedding=tied(c)), Naming())
 
 
 def _qwen(c: Reader, s: common.Sizes, **attention_fields) -> ParsedModel:
     norm = common.rms(s.eps)
     sliding = windows(c, s.layers) if c.flag("use_sliding_window", False) else [None] * s.layers
-    layers = [block(spec.Sublayer("attention", norm, attention=common.attention(s, window=w, **attention_fields)),
-                    spec.Sublayer("mlp", norm, mlp=mlp_of(c))) for w in sliding]
+    layers = [
+        block(
+            spec.Sublayer("attention", norm, attention=common.attention(s, window=w, **attention_fields)),
+            spec.Sublayer("mlp", norm, mlp=mlp_of(c)),
+        )
+        for w in sliding
+    ]
     return finish(common.model(s, layers, [make_rope(rope_reader(c), s.head_dim)], tied_embedding=tied(c)), Naming())
 
 
@@ -55,11 +62,17 @@ def olmo3(c: Reader) -> ParsedModel:
     norm, ropes = common.rms(s.eps), Ropes()
     bias = c.flag("attention_bias", False)
     layers = []
-    for window, kind in zip(windows(c, s.layers), layer_types(c, s.layers, SLIDING, "full_attention")):
+    for window, kind in zip(windows(c, s.layers), layer_types(c, s.layers, SLIDING, "full_attention"), strict=True):
         rope = ropes.add(make_rope(rope_reader(c, kind), s.head_dim))
-        attention = common.attention(s, window=window, rope=rope, qkv_bias=bias, o_bias=bias, q_norm=norm, k_norm=norm, norm_span="all")
-        layers.append(block(spec.Sublayer("attention", post_norm=norm, attention=attention),
-                            spec.Sublayer("mlp", post_norm=norm, mlp=mlp_of(c))))
+        attention = common.attention(
+            s, window=window, rope=rope, qkv_bias=bias, o_bias=bias, q_norm=norm, k_norm=norm, norm_span="all"
+        )
+        layers.append(
+            block(
+                spec.Sublayer("attention", post_norm=norm, attention=attention),
+                spec.Sublayer("mlp", post_norm=norm, mlp=mlp_of(c)),
+            )
+        )
     naming = Naming(norms=({"post_norm": "post_attention_layernorm"}, {"post_norm": "post_feedforward_layernorm"}))
     return finish(common.model(s, layers, ropes.tables, tied_embedding=tied(c)), naming)
 
@@ -69,10 +82,19 @@ def glm4(c: Reader) -> ParsedModel:
     norm = common.rms(s.eps)
     attention = common.attention(s, qkv_bias=c.flag("attention_bias", False))
     rope = make_rope(rope_reader(c), s.head_dim, partial=0.5, interleaved=True)
-    layers = [block(spec.Sublayer("attention", norm, norm, attention=attention), spec.Sublayer("mlp", norm, norm, mlp=mlp_of(c)))
-              for _ in range(s.layers)]
-    naming = Naming(norms=({"pre_norm": "input_layernorm", "post_norm": "post_self_attn_layernorm"},
-                           {"pre_norm": "post_attention_layernorm", "post_norm": "post_mlp_layernorm"}), fused_mlp="gate_up_proj")
+    layers = [
+        block(
+            spec.Sublayer("attention", norm, norm, attention=attention), spec.Sublayer("mlp", norm, norm, mlp=mlp_of(c))
+        )
+        for _ in range(s.layers)
+    ]
+    naming = Naming(
+        norms=(
+            {"pre_norm": "input_layernorm", "post_norm": "post_self_attn_layernorm"},
+            {"pre_norm": "post_attention_layernorm", "post_norm": "post_mlp_layernorm"},
+        ),
+        fused_mlp="gate_up_proj",
+    )
     return finish(common.model(s, layers, [rope], tied_embedding=tied(c)), naming)
 
 
@@ -80,11 +102,21 @@ def smollm3(c: Reader) -> ParsedModel:
     s = common.read_sizes(c, positions=32768, kv_heads=4)
     norm, bias = common.rms(s.eps), c.flag("attention_bias", False)
     interval = c.integer("no_rope_layer_interval", 1, MAX_LAYERS, 4)
-    rotated = c.integers("no_rope_layers", 0, 1, s.layers, default=[int((l + 1) % interval != 0) for l in range(s.layers)])
+    rotated = c.integers(
+        "no_rope_layers", 0, 1, s.layers, default=[int((index + 1) % interval != 0) for index in range(s.layers)]
+    )
     sliding = windows(c, s.layers) if c.flag("use_sliding_window", False) else [None] * s.layers
-    layers = [block(spec.Sublayer("attention", norm, attention=common.attention(
-                        s, window=w, rope=0 if r else -1, qkv_bias=bias, o_bias=bias)),
-                    spec.Sublayer("mlp", norm, mlp=mlp_of(c, c.flag("mlp_bias", False)))) for w, r in zip(sliding, rotated)]
+    layers = [
+        block(
+            spec.Sublayer(
+                "attention",
+                norm,
+                attention=common.attention(s, window=w, rope=0 if r else -1, qkv_bias=bias, o_bias=bias),
+            ),
+            spec.Sublayer("mlp", norm, mlp=mlp_of(c, c.flag("mlp_bias", False))),
+        )
+        for w, r in zip(sliding, rotated, strict=True)
+    ]
     rope = make_rope(rope_reader(c), s.head_dim, theta=2e6)
     return finish(common.model(s, layers, [rope], tied_embedding=tied(c, True)), Naming())
 
@@ -93,6 +125,11 @@ def seed_oss(c: Reader) -> ParsedModel:
     s = common.read_sizes(c, positions=524288, kv_heads=8)
     norm = common.rms(s.eps)
     attention = common.attention(s, qkv_bias=c.flag("attention_bias", True), o_bias=c.flag("attention_out_bias", False))
-    layers = [block(spec.Sublayer("attention", norm, attention=attention),
-                    spec.Sublayer("mlp", norm, mlp=mlp_of(c, c.flag("mlp_bias", False)))) for _ in range(s.layers)]
+    layers = [
+        block(
+            spec.Sublayer("attention", norm, attention=attention),
+            spec.Sublayer("mlp", norm, mlp=mlp_of(c, c.flag("mlp_bias", False))),
+        )
+        for _ in range(s.layers)
+    ]
     return finish(common.model(s, layers, [make_rope(rope_reader(c), s.head_dim)], tied_embedding=tied(c)), Naming())

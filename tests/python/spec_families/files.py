@@ -1,4 +1,5 @@
-"""The data of the gate: tests/data/specs/<name>.json (written by tests/oracle/make_specs.py) and its expected ModelSpec."""
+"""The data of the gate: tests/data/specs/<name>.json (written by tests/oracle/make_specs.py) and its expected
+ModelSpec."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def names() -> list[str]:
 def load(name: str) -> dict[str, Any]:
     """{config, config_v5?, weights: name -> (dtype, shape), rope}, with every {a..b} of a name written out."""
     data = json.loads((DIRECTORY / f"{name}.json").read_text())
-    data["weights"] = {full: (dtype, tuple(shape)) for short, (dtype, shape) in data["weights"].items() for full in expand(short)}
+    data["weights"] = {
+        full: (dtype, tuple(shape)) for short, (dtype, shape) in data["weights"].items() for full in expand(short)
+    }
     return data
 
 
@@ -30,4 +33,8 @@ def expand(name: str) -> list[str]:
     found = re.search(r"\{(\d+)\.\.(\d+)\}", name)
     if found is None:
         return [name]
-    return [full for n in range(int(found[1]), int(found[2]) + 1) for full in expand(f"{name[:found.start()]}{n}{name[found.end():]}")]
+    return [
+        full
+        for n in range(int(found[1]), int(found[2]) + 1)
+        for full in expand(f"{name[: found.start()]}{n}{name[found.end() :]}")
+    ]

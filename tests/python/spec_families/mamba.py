@@ -43,7 +43,12 @@ def nemotron_h(c: Reader) -> ParsedModel:
     if not isinstance(kinds, list) or not kinds:
         raise ConfigError(f"{c.where('layers_block_type')}: expected a list of layer kinds")
     kinds = c.choices("layers_block_type", KINDS, len(kinds))
-    s = common.read_sizes(Reader({**c.values, "num_hidden_layers": len(kinds)}), eps="layer_norm_epsilon", default_eps=1e-5, positions=4096)
+    s = common.read_sizes(
+        Reader({**c.values, "num_hidden_layers": len(kinds)}),
+        eps="layer_norm_epsilon",
+        default_eps=1e-5,
+        positions=4096,
+    )
     norm = common.rms(s.eps)
     relu2 = spec.Activation(c.choice("mlp_hidden_act", common.ACTIVATIONS, "relu2"), gated=False)
     for name in ("mlp_bias", "attention_bias", "use_bias", "mamba_proj_bias"):
@@ -52,17 +57,42 @@ def nemotron_h(c: Reader) -> ParsedModel:
     groups = c.integer("n_groups", 1, MAX_HEADS, 1)
     low, high = dt_limits(c)
     mamba = spec.LinearAttention(
-        "mamba2", k_heads=groups, v_heads=heads, k_dim=c.integer("ssm_state_size", 1, MAX_HEADS), v_dim=dim,
-        conv_kernel=c.integer("conv_kernel", 1, 64, 4), conv_bias=c.flag("use_conv_bias", True),
-        norm=common.rms(s.eps, group=heads * dim // groups if groups > 1 else 0), gate_before_norm=True, dt_min=low, dt_max=high)
+        "mamba2",
+        k_heads=groups,
+        v_heads=heads,
+        k_dim=c.integer("ssm_state_size", 1, MAX_HEADS),
+        v_dim=dim,
+        conv_kernel=c.integer("conv_kernel", 1, 64, 4),
+        conv_bias=c.flag("use_conv_bias", True),
+        norm=common.rms(s.eps, group=heads * dim // groups if groups > 1 else 0),
+        gate_before_norm=True,
+        dt_min=low,
+        dt_max=high,
+    )
     has_experts = "moe" in kinds
-    shared = c.integer("moe_shared_expert_intermediate_size", 0, MAX_HIDDEN, 0) if c.integer("n_shared_experts", 0, MAX_EXPERTS, 0) else 0
-    moe = sigmoid_moe(Reader({**c.values, "hidden_act": "relu2"}), s, activation=relu2, shared_activation=relu2, shared_inner=shared,
-                      latent=c.integer("moe_latent_size", 0, MAX_HIDDEN, 0)) if has_experts else None
-    made = {"linear_attention": spec.Sublayer("linear_attention", norm, linear_attention=mamba),
-            "full_attention": spec.Sublayer("attention", norm, attention=common.attention(s, rope=-1)),
-            "moe": spec.Sublayer("moe", norm, moe=moe),
-            "mlp": spec.Sublayer("mlp", norm, mlp=spec.Mlp(c.integer("intermediate_size", 1, MAX_HIDDEN), relu2))}
+    shared = (
+        c.integer("moe_shared_expert_intermediate_size", 0, MAX_HIDDEN, 0)
+        if c.integer("n_shared_experts", 0, MAX_EXPERTS, 0)
+        else 0
+    )
+    moe = (
+        sigmoid_moe(
+            Reader({**c.values, "hidden_act": "relu2"}),
+            s,
+            activation=relu2,
+            shared_activation=relu2,
+            shared_inner=shared,
+            latent=c.integer("moe_latent_size", 0, MAX_HIDDEN, 0),
+        )
+        if has_experts
+        else None
+    )
+    made = {
+        "linear_attention": spec.Sublayer("linear_attention", norm, linear_attention=mamba),
+        "full_attention": spec.Sublayer("attention", norm, attention=common.attention(s, rope=-1)),
+        "moe": spec.Sublayer("moe", norm, moe=moe),
+        "mlp": spec.Sublayer("mlp", norm, mlp=spec.Mlp(c.integer("intermediate_size", 1, MAX_HIDDEN), relu2)),
+    }
     made["mamba"], made["attention"] = made["linear_attention"], made["full_attention"]
 
     def rest(names: NameMap, source: str, at: str, sub: spec.Sublayer) -> None:
@@ -73,7 +103,15 @@ def nemotron_h(c: Reader) -> ParsedModel:
             common.add_if_required(names, f"{source}mixer.fc2_latent_proj", f"{at}latent_out")
 
     network = common.model(s, [spec.Layer([made[kind]]) for kind in kinds], [], tied_embedding=tied(c))
-    naming = Naming(prefix="backbone.", norms=({"pre_norm": "norm"},), attention="mixer.", mlp="mixer.", moe="mixer.", extra=rest,
-                    embed="embeddings.weight", norm="norm_f",
-                    ignored=((r"mtp\..*", "the multi-token-prediction head"),))
+    naming = Naming(
+        prefix="backbone.",
+        norms=({"pre_norm": "norm"},),
+        attention="mixer.",
+        mlp="mixer.",
+        moe="mixer.",
+        extra=rest,
+        embed="embeddings.weight",
+        norm="norm_f",
+        ignored=((r"mtp\..*", "the multi-token-prediction head"),),
+    )
     return finish(network, naming)

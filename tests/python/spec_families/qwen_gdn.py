@@ -17,16 +17,29 @@ KINDS = ("linear_attention", "full_attention", "indexed_attention")
 
 def gdn(c: Reader, s: Sizes) -> spec.LinearAttention:
     return spec.LinearAttention(
-        "gdn", k_heads=c.integer("linear_num_key_heads", 1, MAX_HEADS), v_heads=c.integer("linear_num_value_heads", 1, MAX_HEADS),
-        k_dim=c.integer("linear_key_head_dim", 1, MAX_HEADS), v_dim=c.integer("linear_value_head_dim", 1, MAX_HEADS),
-        conv_kernel=c.integer("linear_conv_kernel_dim", 1, 64), norm=common.rms(s.eps))
+        "gdn",
+        k_heads=c.integer("linear_num_key_heads", 1, MAX_HEADS),
+        v_heads=c.integer("linear_num_value_heads", 1, MAX_HEADS),
+        k_dim=c.integer("linear_key_head_dim", 1, MAX_HEADS),
+        v_dim=c.integer("linear_value_head_dim", 1, MAX_HEADS),
+        conv_kernel=c.integer("linear_conv_kernel_dim", 1, 64),
+        norm=common.rms(s.eps),
+    )
 
 
 def _moe(c: Reader, s: Sizes, normalise: bool) -> spec.Moe:
     experts, chosen = common.read_experts(c, s)
     activation = common.read_activation(c)
-    return spec.Moe(experts, chosen, c.integer("moe_intermediate_size", 1, MAX_HIDDEN), normalise=normalise, activation=activation,
-                    shared_inner=c.integer("shared_expert_intermediate_size", 1, MAX_HIDDEN), shared_gate=True, shared_activation=activation)
+    return spec.Moe(
+        experts,
+        chosen,
+        c.integer("moe_intermediate_size", 1, MAX_HIDDEN),
+        normalise=normalise,
+        activation=activation,
+        shared_inner=c.integer("shared_expert_intermediate_size", 1, MAX_HIDDEN),
+        shared_gate=True,
+        shared_activation=activation,
+    )
 
 
 def _fused_gdn(names: NameMap, source: str, at: str, a: spec.LinearAttention) -> None:
@@ -40,8 +53,11 @@ def _fused_gdn(names: NameMap, source: str, at: str, a: spec.LinearAttention) ->
         start += n
     hidden = names.tensors[f"{at}q"][1]
     names.add_rows(f"{source}in_proj_qkvz.weight", pieces, (a.k_heads * stride, hidden))
-    names.add_rows(f"{source}in_proj_ba.weight", [(f"{at}b", Rows(0, per, 2 * per)), (f"{at}a", Rows(per, per, 2 * per))],
-                   (2 * a.v_heads, hidden))
+    names.add_rows(
+        f"{source}in_proj_ba.weight",
+        [(f"{at}b", Rows(0, per, 2 * per)), (f"{at}a", Rows(per, per, 2 * per))],
+        (2 * a.v_heads, hidden),
+    )
 
 
 def gdn_names(names: NameMap, source: str, at: str, a: spec.LinearAttention, fused: bool) -> None:
@@ -63,9 +79,11 @@ def _sublayer_names(names: NameMap, source: str, at: str, sub: spec.Sublayer, fu
         gdn_names(names, f"{source}linear_attn.", at, sub.linear_attention, fused)
     if sub.attention is not None:  # q and its gate lie together, head by head
         a = sub.attention
-        names.add_rows(f"{source}self_attn.q_proj.weight", [(f"{at}q", Rows(0, a.qk_dim, 2 * a.qk_dim)),
-                                                            (f"{at}gate", Rows(a.qk_dim, a.qk_dim, 2 * a.qk_dim))],
-                       (2 * a.q_heads * a.qk_dim, names.tensors[f"{at}q"][1]))
+        names.add_rows(
+            f"{source}self_attn.q_proj.weight",
+            [(f"{at}q", Rows(0, a.qk_dim, 2 * a.qk_dim)), (f"{at}gate", Rows(a.qk_dim, a.qk_dim, 2 * a.qk_dim))],
+            (2 * a.q_heads * a.qk_dim, names.tensors[f"{at}q"][1]),
+        )
     if sub.moe is not None:
         common.add_if_required(names, f"{source}mlp.shared_expert_gate", f"{at}shared_gate")
         if fused_experts:
@@ -80,8 +98,10 @@ def _attention(c: Reader, s: Sizes, norm: spec.Norm, **kwargs) -> spec.Attention
 def _naming(fused: bool, fused_experts: bool, **kwargs) -> Naming:
     naming = Naming(shared="shared_expert.", ignored=(MTP, VISION), **kwargs)
     attention_map = {name: source for name, source in naming.attention_map.items() if name not in ("q", "gate")}
-    return naming.but(attention_map=attention_map, extra=lambda names, source, at, sub: _sublayer_names(
-        names, source, at, sub, fused, fused_experts))
+    return naming.but(
+        attention_map=attention_map,
+        extra=lambda names, source, at, sub: _sublayer_names(names, source, at, sub, fused, fused_experts),
+    )
 
 
 def _model(c: Reader, naming: Naming, moe: bool, normalise: bool | None) -> ParsedModel:
@@ -90,13 +110,20 @@ def _model(c: Reader, naming: Naming, moe: bool, normalise: bool | None) -> Pars
     dense = c.integers("mlp_only_layers", 0, MAX_LAYERS, default=[])
     step = c.integer("decoder_sparse_step", 1, MAX_LAYERS, 1)
     layers = []
-    for l, kind in enumerate(layer_types(c, s.layers, KINDS[:2])):
+    for index, kind in enumerate(layer_types(c, s.layers, KINDS[:2])):
         mixer = spec.Sublayer("linear_attention", norm, linear_attention=gdn(c, s))
         if kind == "full_attention":
             mixer = spec.Sublayer("attention", norm, attention=_attention(c, s, norm))
-        sparse = moe and l not in dense and (l + 1) % step == 0
+        sparse = moe and index not in dense and (index + 1) % step == 0
         always = c.flag("norm_topk_prob", True) if normalise is None else normalise
-        layers.append(block(mixer, spec.Sublayer("moe", norm, moe=_moe(c, s, always)) if sparse else spec.Sublayer("mlp", norm, mlp=mlp_of(c))))
+        layers.append(
+            block(
+                mixer,
+                spec.Sublayer("moe", norm, moe=_moe(c, s, always))
+                if sparse
+                else spec.Sublayer("mlp", norm, mlp=mlp_of(c)),
+            )
+        )
     rope = make_rope(rope_reader(c), s.head_dim, partial=0.25)
     return finish(common.model(s, layers, [rope], final_norm=norm, tied_embedding=tied(c)), naming)
 
@@ -123,15 +150,24 @@ def qwen3_5_moe(c: Reader) -> ParsedModel:
 
 
 def qwen4_exp(c: Reader) -> ParsedModel:
-    """Streams mixed through a low rank instead of norms and residuals; blocks of keys, pooled, selected for all heads."""
+    """Streams mixed through a low rank instead of norms and residuals; blocks of keys, pooled, selected for all
+    heads."""
     s = common.read_sizes(c, positions=32768)
     c.refuse("ple_layer_ids", ([],), "n-gram memories")
     norm = common.rms(s.eps, plus_one=True)
     ratio = c.integer("indexer_compress_ratio", 1, MAX_HEADS)
     indexer = spec.Indexer(
-        heads=c.integer("indexer_n_heads", 1, MAX_HEADS), kv_heads=c.integer("indexer_kv_heads", 1, MAX_HEADS),
-        dim=c.integer("indexer_head_dim", 1, MAX_HEADS), top_k=c.integer("indexer_budget", ratio, MAX_POSITIONS) // ratio, block=ratio,
-        pool="mean", tail=True, rope=0, q_norm=norm, k_norm=norm)
+        heads=c.integer("indexer_n_heads", 1, MAX_HEADS),
+        kv_heads=c.integer("indexer_kv_heads", 1, MAX_HEADS),
+        dim=c.integer("indexer_head_dim", 1, MAX_HEADS),
+        top_k=c.integer("indexer_budget", ratio, MAX_POSITIONS) // ratio,
+        block=ratio,
+        pool="mean",
+        tail=True,
+        rope=0,
+        q_norm=norm,
+        k_norm=norm,
+    )
     layers = []
     for kind in layer_types(c, s.layers, KINDS):
         mixer = spec.Sublayer("linear_attention", residual="hyper", linear_attention=gdn(c, s))
@@ -139,10 +175,14 @@ def qwen4_exp(c: Reader) -> ParsedModel:
             attention = _attention(c, s, norm)
             attention.type, attention.indexer = "qsa", indexer
             mixer = spec.Sublayer("attention", residual="hyper", attention=attention)
-        layers.append(block(mixer, spec.Sublayer("moe", residual="hyper", moe=_moe(c, s, c.flag("norm_topk_prob", True)))))
+        layers.append(
+            block(mixer, spec.Sublayer("moe", residual="hyper", moe=_moe(c, s, c.flag("norm_topk_prob", True))))
+        )
     if c.raw("output_gate_type", None) not in (None, "silu", "swish"):
         c.refuse("output_gate_type", (), "another activation of the output gate")
-    hyper = spec.Hyper("low_rank", streams=c.integer("hc_count", 1, 64), rank=c.integer("hc_lowrank", 1, MAX_HIDDEN), norm_eps=s.eps)
+    hyper = spec.Hyper(
+        "low_rank", streams=c.integer("hc_count", 1, 64), rank=c.integer("hc_lowrank", 1, MAX_HIDDEN), norm_eps=s.eps
+    )
     base = _naming(False, True)
 
     def mixes(names: NameMap, source: str, at: str, head: bool = False) -> None:
@@ -160,7 +200,16 @@ def qwen4_exp(c: Reader) -> ParsedModel:
                 common.add_if_required(names, f"{source}self_attn.indexer.{part}_layernorm", f"{at}index.{part}_norm")
 
     attention_map = {k: v for k, v in base.attention_map.items() if not k.startswith("index.")}
-    network = common.model(s, layers, [make_rope(rope_reader(c), s.head_dim, partial=0.25)], final_norm=spec.Norm(), hyper=hyper,
-                           tied_embedding=tied(c))
-    return finish(network, base.but(extra=rest, attention_map=attention_map),
-                  lambda names: mixes(names, "model.hyper_connection_mixer.", "hyper_head_", head=True))
+    network = common.model(
+        s,
+        layers,
+        [make_rope(rope_reader(c), s.head_dim, partial=0.25)],
+        final_norm=spec.Norm(),
+        hyper=hyper,
+        tied_embedding=tied(c),
+    )
+    return finish(
+        network,
+        base.but(extra=rest, attention_map=attention_map),
+        lambda names: mixes(names, "model.hyper_connection_mixer.", "hyper_head_", head=True),
+    )

@@ -27,16 +27,39 @@ def step3p7(c: Reader) -> ParsedModel:
 
     experts, chosen = common.read_experts(c, s, "n_routed_experts")
     layers = []
-    for l, (kind, window, sparse) in enumerate(zip(layer_types(c, s.layers, SLIDING), windows(c, s.layers), sparse_layers(c, s.layers))):
+    for index, (kind, window, sparse) in enumerate(
+        zip(layer_types(c, s.layers, SLIDING), windows(c, s.layers), sparse_layers(c, s.layers), strict=True)
+    ):
         heads = c.integer("num_sliding_attention_heads", 1, MAX_HEADS, s.heads) if window else s.heads
         rope = ropes.add(make_rope(rope_reader(c, kind), s.head_dim))
-        attention = common.attention(s, window=window, rope=rope, q_heads=heads, qkv_bias=bias, o_bias=bias, q_norm=norm, k_norm=norm,
-                                     gate="head", scale=c.number("query_pre_attn_scalar", 1e-6, 1e6, s.head_dim) ** -0.5)
-        feed_forward = spec.Sublayer("mlp", norm, mlp=spec.Mlp(c.integer("intermediate_size", 1, MAX_HIDDEN), limited(shared_limits[l])))
+        attention = common.attention(
+            s,
+            window=window,
+            rope=rope,
+            q_heads=heads,
+            qkv_bias=bias,
+            o_bias=bias,
+            q_norm=norm,
+            k_norm=norm,
+            gate="head",
+            scale=c.number("query_pre_attn_scalar", 1e-6, 1e6, s.head_dim) ** -0.5,
+        )
+        feed_forward = spec.Sublayer(
+            "mlp", norm, mlp=spec.Mlp(c.integer("intermediate_size", 1, MAX_HIDDEN), limited(shared_limits[index]))
+        )
         if sparse:
-            moe = spec.Moe(experts, chosen, c.integer("moe_intermediate_size", 1, MAX_HIDDEN), scoring="sigmoid", normalise=True,
-                           selection_bias=True, scaling=c.number("moe_router_scaling_factor", 0.0, 1e6, 1.0), activation=limited(limits[l]),
-                           shared_inner=c.integer("share_expert_dim", 1, MAX_HIDDEN), shared_activation=limited(shared_limits[l]))
+            moe = spec.Moe(
+                experts,
+                chosen,
+                c.integer("moe_intermediate_size", 1, MAX_HIDDEN),
+                scoring="sigmoid",
+                normalise=True,
+                selection_bias=True,
+                scaling=c.number("moe_router_scaling_factor", 0.0, 1e6, 1.0),
+                activation=limited(limits[index]),
+                shared_inner=c.integer("share_expert_dim", 1, MAX_HIDDEN),
+                shared_activation=limited(shared_limits[index]),
+            )
             feed_forward = spec.Sublayer("moe", norm, moe=moe)
         layers.append(block(spec.Sublayer("attention", norm, attention=attention), feed_forward))
 
@@ -47,7 +70,13 @@ def step3p7(c: Reader) -> ParsedModel:
             names.add_stacked(f"{source}moe.{part}_proj.weight", [f"{at}experts.{e}.{part}" for e in range(experts)])
         ffn_names(names, f"{source}share_expert.", f"{at}shared.", common.FFN_NAMES)
 
-    naming = Naming(moe="moe.", selection_bias="router_bias", experts_map={}, shared_map={}, extra=expert_names,
-                    ignored=(VISION, (r"vit_large_projector\..*", "the vision projector: text only")))
+    naming = Naming(
+        moe="moe.",
+        selection_bias="router_bias",
+        experts_map={},
+        shared_map={},
+        extra=expert_names,
+        ignored=(VISION, (r"vit_large_projector\..*", "the vision projector: text only")),
+    )
     naming = naming.but(attention_map={**naming.attention_map, "gate": "g_proj"})
     return finish(common.model(s, layers, ropes.tables, final_norm=norm, tied_embedding=tied(c)), naming)

@@ -1,5 +1,6 @@
-"""write_expected.py NAME...: writes tests/data/specs/expected/NAME.json from the parsers, for review by hand against the
-architecture's published description. One line per layer; without its newlines the file is the canonical JSON form."""
+"""write_expected.py NAME...: writes tests/data/specs/expected/NAME.json from the parsers, for review by hand against
+the architecture's published description. One line per layer; without its newlines the file is the canonical JSON
+form."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from python.spec_families import files, parse  # noqa: E402
+from python.spec_families import files, parse
 
 
 def lines(spec: dict[str, Any]) -> str:
