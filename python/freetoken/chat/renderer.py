@@ -16,6 +16,7 @@ from freetoken.chat.framing import HEADER, write_message
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 _MEMORY_BYTES = 1 << 30
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")  # all the worker gets: no keys
 _START_DEADLINE_S = 30.0  # measured 0.12 s idle; a machine busy loading weights may need much more
 
 
@@ -63,9 +64,11 @@ class TemplateRenderer:
         paths = [_PACKAGE_ROOT, *(path for path in sys.path if path)]
         program = f"import sys; sys.path[:] = {paths!r}; from freetoken.chat.worker import main; main()"
         command = [sys.executable, "-I", "-c", program]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         start = {"template": self._template, "memory_bytes": _MEMORY_BYTES}
-        answer = self._exchange(self._process, start, _START_DEADLINE_S)
+        answer = self._exchange(self._process, start, _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")  # all the worker gets: no keys
+_START_DEADLINE_S)
         if "error" in answer:
             self._stop()
             raise TemplateFault(answer["error"], answer["kind"])

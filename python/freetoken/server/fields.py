@@ -42,7 +42,9 @@ FIELDS: tuple[Field, ...] = (
     _honoured("model", "required; any other than the served name is 404"),
     _honoured("messages", "roles system, developer, user, assistant, tool; content a string or text parts", CHAT),
     _honoured(
-        "prompt", "a string, a list of strings, token ids, or a list of token id lists (at most 128)", COMPLETIONS
+        "prompt",
+        "text (control tokens spelled in it are meant), token ids, or a list of at most 128 of either",
+        COMPLETIONS,
     ),
     _honoured("max_tokens", "absent: the rest of the context (chat), 16 (completions); cut to the room left"),
     _honoured("max_completion_tokens", "the same, and wins over max_tokens", CHAT),
