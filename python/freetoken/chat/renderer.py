@@ -67,8 +67,7 @@ class TemplateRenderer:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         start = {"template": self._template, "memory_bytes": _MEMORY_BYTES}
-        answer = self._exchange(self._process, start, _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")  # all the worker gets: no keys
-_START_DEADLINE_S)
+        answer = self._exchange(self._process, start, _START_DEADLINE_S)
         if "error" in answer:
             self._stop()
             raise TemplateFault(answer["error"], answer["kind"])

@@ -43,7 +43,7 @@ FIELDS: tuple[Field, ...] = (
     _honoured("messages", "roles system, developer, user, assistant, tool; content a string or text parts", CHAT),
     _honoured(
         "prompt",
-        "text (control tokens spelled in it are meant), token ids, or a list of at most 128 of either",
+        "text (control tokens in it are meant), token ids, or a list of at most 128 of either",
         COMPLETIONS,
     ),
     _honoured("max_tokens", "absent: the rest of the context (chat), 16 (completions); cut to the room left"),

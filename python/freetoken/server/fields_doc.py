@@ -17,7 +17,7 @@ _MESSAGES = """## Fields of a message
 | field | treatment |
 | --- | --- |
 | `role` | required: system, developer, user, assistant, tool |
-| `content` | a string, or parts of type `text` (joined by a line break); null with `tool_calls`; other parts are refused |
+| `content` | a string, or parts of type `text` (joined by a line break); null with `tool_calls`; no other parts |
 | `name`, `tool_call_id`, `tool_calls`, `reasoning_content` | given to the chat template |
 | `refusal` | of an assistant message without content: its content |
 | `audio`, `function_call` | refused |
