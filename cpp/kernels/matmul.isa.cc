@@ -19,10 +19,9 @@ namespace {
 
 void run_bf16(const Job& job) {
 #if FT_ISA_avx512bf16
-  run_packed<Bf16Kernel>(job);
-#else
-  run_values<HalfValues<true, true>>(job, true);
+  if (job.rows < kBf16ValueRows || !fma_beats_vdpbf16()) return run_packed<Bf16Kernel>(job);
 #endif
+  run_values<HalfValues<true, true>>(job, true);
 }
 
 // One chunk of rows reads the packed codes; more rows read them expanded.

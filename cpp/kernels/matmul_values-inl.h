@@ -78,31 +78,37 @@ struct HalfValues {
   }
 };
 
-// Columns [kFirst, kFirst + kCount) of a tile (kLanes rows each) x kRows activation rows, t.units k.
+// Columns [kFirst, kFirst + kCount) of a tile (kLanes rows each) x kRows activation rows, t.units k. The activations lie
+// kPartK floats apart from t.activations[0] on: with a pointer each, twelve rows would not fit the registers (measured).
 template <int kRows, int kFirst, int kCount>
 inline void value_columns(const TileArgs& t) {
+  constexpr int kStep = 4;  // k between prefetches
   Floats sum[kRows][kCount];
-  const uint8_t* x[kRows];
 #pragma GCC unroll 16
-  for (int m = 0; m < kRows; m++) {
-    x[m] = t.activations[m] + t.activation_offset;
+  for (int m = 0; m < kRows; m++)
 #pragma GCC unroll 4
     for (int c = 0; c < kCount; c++)
       sum[m][c] = t.accumulate ? load(t.out[m] + t.column + kLanes * (kFirst + c)) : zero();
-  }
   const float* w = reinterpret_cast<const float*>(t.weights) + kLanes * kFirst;
-  for (int k = 0; k < t.units; k++, w += kTileRows) {
-    prefetch(t.prefetch + size_t(k) * 128, t.prefetch_lines);
+  const float* x = reinterpret_cast<const float*>(t.activations[0]);
+  const auto add_k = [&](const float* weights, const float* values) __attribute__((always_inline)) {
     Floats v[kCount];
 #pragma GCC unroll 4
-    for (int c = 0; c < kCount; c++) v[c] = load(w + kLanes * c);
+    for (int c = 0; c < kCount; c++) v[c] = load(weights + kLanes * c);
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; m++) {
-      const Floats value = broadcast_float(x[m] + size_t(k) * 4);
+      const Floats value = splat(values[m * kPartK]);
 #pragma GCC unroll 4
       for (int c = 0; c < kCount; c++) sum[m][c] = fma(v[c], value, sum[m][c]);
     }
+  };
+  int k = 0;
+  for (; k + kStep <= t.units; k += kStep, w += kStep * kTileRows, x += kStep) {
+    if (t.prefetch_lines) prefetch(t.prefetch + size_t(k) * 128, 2 * kStep);
+#pragma GCC unroll 4
+    for (int i = 0; i < kStep; i++) add_k(w + i * kTileRows, x + i);
   }
+  for (; k < t.units; k++, w += kTileRows, x++) add_k(w, x);
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; m++)
 #pragma GCC unroll 4
@@ -128,8 +134,13 @@ constexpr TileFunction kValueTiles[] = {value_tile<1>,  value_tile<2>,  value_ti
 };
 static_assert(sizeof kValueTiles / sizeof *kValueTiles == kValueRows);
 
-// bf16 activations of one part, widened, the pairs swapped as the weights are.
-inline void widen_swapped(const uint8_t* row, int count, float* to) {
+// Activations of one part of K as fp32; bf16 ones are widened, their pairs swapped as the weights are.
+inline void load_part(const uint8_t* row, bool bf16, int k0, int count, float* to) {
+  if (!bf16) {
+    std::memcpy(to, row + size_t(k0) * 4, size_t(count) * 4);
+    return;
+  }
+  row += size_t(k0) * 2;
   for (int j = 0; j < count; j += 2) {
     const uint32_t pair = load_u32(row + 2 * j);
     to[j] = std::bit_cast<float>(pair & 0xffff0000u);
@@ -137,72 +148,98 @@ inline void widen_swapped(const uint8_t* row, int count, float* to) {
   }
 }
 
-struct RangePrefetch {  // kAhead bytes ahead inside [.., end), what lies beyond from `next` on
-  const uint8_t *end, *next;
-  const uint8_t* at(const uint8_t* p) const {
-    const uint8_t* target = p + kAhead;
-    return target < end ? target : next ? next + (target - end) : nullptr;
-  }
-};
-
-// Chunks of rows x one part of K: the weights at `t.weights`, t.units of them, fp32.
-inline void run_chunks(TileArgs t, const Job& job, int m0, int rows, int k0, bool bf16) {
-  alignas(64) float widened[kValueRows][kPartK];
-  const uint8_t* widened_rows[kValueRows];
-  const int chunks = (rows + kValueRows - 1) / kValueRows;
-  t.activation_offset = bf16 ? 0 : size_t(k0) * 4;
-  for (int c = 0; c < chunks; c++) {
-    const int begin = m0 + rows * c / chunks, count = rows * (c + 1) / chunks - rows * c / chunks;
-    t.activations = job.activations + begin;
-    t.out = job.out + begin;
-    if (bf16) {
-      for (int m = 0; m < count; m++) {
-        widen_swapped(t.activations[m] + size_t(k0) * 2, t.units, widened[m]);
-        widened_rows[m] = reinterpret_cast<const uint8_t*>(widened[m]);
-      }
-      t.activations = widened_rows;
+// The decoded weights of one part of a tile. Decoder = void: f32, which is read where it lies.
+// `ahead`: weights to prefetch meanwhile, or null.
+template <class Decoder>
+inline void load_weights(TileArgs& t, const uint8_t* tile, int k0, const uint8_t* ahead, Values& values) {
+  if constexpr (std::is_void_v<Decoder>) {
+    t.weights = tile + size_t(k0) * 128;
+    t.prefetch = ahead ? ahead : t.weights;
+    t.prefetch_lines = ahead ? 2 : 0;
+  } else {
+    for (int j = 0; j < t.units; j += 32) {
+      if (ahead) prefetch(ahead + size_t(j / 32) * Decoder::kBlockBytes, (Decoder::kBlockBytes + 63) / 64);
+      Decoder::decode(tile, (k0 + j) / 32, smaller(32, t.units - j), values + j);
     }
-    kValueTiles[count - 1](t);
-    t.prefetch_lines = 0;
+    t.weights = reinterpret_cast<const uint8_t*>(values);
+    t.prefetch = t.weights;
   }
 }
 
-// Decoder = void: f32 weights, read where they are.
+// Bytes of packed weights from the start of a tile to k (a multiple of kPartK).
 template <class Decoder>
-void run_values(const Job& job, bool bf16) {
+constexpr size_t offset_of(int k) {
+  if constexpr (std::is_void_v<Decoder>)
+    return size_t(k) * 128;
+  else
+    return size_t(k / 32) * Decoder::kBlockBytes;
+}
+
+// One chunk of rows: tiles in the order of memory, kAhead bytes ahead.
+template <class Decoder>
+void stream_values(const Job& job, bool bf16, int k) {
   alignas(64) Values values;
-  const int k = bf16 ? job.w.k + job.w.k % 2 : job.w.k;
+  alignas(64) float x[kValueRows][kPartK];
+  const uint8_t* const gathered = reinterpret_cast<const uint8_t*>(x);
+  const size_t bytes = tile_bytes(job.w.format, job.w.k);
+  const uint8_t* end = job.w.data + size_t(job.tile_end) * bytes;
+  for (int tile = job.tile_begin; tile < job.tile_end; tile++) {
+    const uint8_t* weights = job.w.data + size_t(tile) * bytes;
+    for (int k0 = 0; k0 < k; k0 += kPartK) {
+      TileArgs t = {};
+      t.units = smaller(kPartK, k - k0);
+      t.column = size_t(tile) * kTileRows;
+      t.accumulate = k0 > 0;
+      t.out = job.out;
+      t.activations = &gathered;
+      for (int m = 0; m < job.rows; m++) load_part(job.activations[m], bf16, k0, t.units, x[m]);
+      const uint8_t* ahead = weights + offset_of<Decoder>(k0) + kAhead;
+      if (ahead >= end) ahead = job.next ? job.next + (ahead - end) : nullptr;
+      load_weights<Decoder>(t, weights, k0, ahead, values);
+      kValueTiles[job.rows - 1](t);
+    }
+  }
+}
+
+// Many rows: a part of K for all tiles, so that the activations of the part are gathered once. (Where they come from,
+// rows may be a power of two apart and share their cache sets.)
+template <class Decoder>
+void block_values(const Job& job, bool bf16, int k) {
+  alignas(64) Values values;
+  alignas(64) float x[kRowBlock][kPartK];
   const size_t bytes = tile_bytes(job.w.format, job.w.k);
   for (int m0 = 0; m0 < job.rows; m0 += kRowBlock) {
-    const int rows = smaller(kRowBlock, job.rows - m0);
-    const uint8_t* first = job.w.data + size_t(job.tile_begin) * bytes;
-    const RangePrefetch ahead = {job.w.data + size_t(job.tile_end) * bytes,
-                                 m0 + kRowBlock < job.rows ? first : job.next};
-    for (int tile = job.tile_begin; tile < job.tile_end; tile++) {
-      const uint8_t* weights = job.w.data + size_t(tile) * bytes;
-      for (int k0 = 0; k0 < k; k0 += kPartK) {
-        TileArgs t = {};
-        t.units = smaller(kPartK, k - k0);
+    const int rows = smaller(kRowBlock, job.rows - m0), chunks = (rows + kValueRows - 1) / kValueRows;
+    for (int k0 = 0; k0 < k; k0 += kPartK) {
+      TileArgs t = {};
+      t.units = smaller(kPartK, k - k0);
+      t.accumulate = k0 > 0;
+      for (int m = 0; m < rows; m++) load_part(job.activations[m0 + m], bf16, k0, t.units, x[m]);
+      for (int tile = job.tile_begin; tile < job.tile_end; tile++) {
+        const uint8_t* weights = job.w.data + size_t(tile) * bytes;
+        const bool more = tile + 1 < job.tile_end;
+        load_weights<Decoder>(t, weights, k0, more ? weights + bytes + offset_of<Decoder>(k0) : job.next, values);
         t.column = size_t(tile) * kTileRows;
-        t.accumulate = k0 > 0;
-        if constexpr (std::is_void_v<Decoder>) {
-          t.weights = weights + size_t(k0) * 128;
-          t.prefetch = ahead.at(t.weights);
-          t.prefetch_lines = t.prefetch ? 2 : 0;
-        } else {
-          for (int j = 0; j < t.units; j += 32) {
-            const int block = (k0 + j) / 32;
-            if (const uint8_t* p = ahead.at(weights + size_t(block) * Decoder::kBlockBytes))
-              prefetch(p, (Decoder::kBlockBytes + 63) / 64);
-            Decoder::decode(weights, block, smaller(32, t.units - j), values + j);
-          }
-          t.weights = reinterpret_cast<const uint8_t*>(values);
-          t.prefetch = t.weights;
+        for (int c = 0; c < chunks; c++) {
+          const int begin = rows * c / chunks, end = rows * (c + 1) / chunks;
+          const uint8_t* const gathered = reinterpret_cast<const uint8_t*>(x[begin]);
+          t.activations = &gathered;
+          t.out = job.out + m0 + begin;
+          kValueTiles[end - begin - 1](t);
+          t.prefetch_lines = 0;
         }
-        run_chunks(t, job, m0, rows, k0, bf16);
       }
     }
   }
+}
+
+template <class Decoder>
+void run_values(const Job& job, bool bf16) {
+  const int k = bf16 ? job.w.k + job.w.k % 2 : job.w.k;
+  if (job.rows <= kValueRows)
+    stream_values<Decoder>(job, bf16, k);
+  else
+    block_values<Decoder>(job, bf16, k);
 }
 
 inline void run_f32_activations(const Job& job) {
