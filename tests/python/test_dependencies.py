@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,21 @@ def test_no_oracle_at_run_time():
         if name.split(".")[0] in NEVER_AT_RUN_TIME
     ]
     assert not wrong, "\n".join(wrong)
+
+
+# What a declared package brings along, or is used as a program.
+_BROUGHT = {"pydantic_core": "pydantic", "uvloop": "uvicorn"}
+_PROGRAMS = {"pip"}
+
+
+def test_imports_are_declared():
+    """Run-time dependencies are exactly the packages that the package imports."""
+    text = (ROOT / "pyproject.toml").read_text()
+    section = re.search(r"^dependencies = \[(.*?)^\]", text, re.DOTALL | re.MULTILINE).group(1)
+    declared = set(re.findall(r'"([\w-]+)', section))
+    top = {name.split(".")[0] for path in python_sources() for name in imported_modules(path)}
+    third_party = {_BROUGHT.get(name, name) for name in top - set(sys.stdlib_module_names) - {"freetoken"}}
+    assert third_party | _PROGRAMS == declared
 
 
 def test_third_party_lists_every_dependency():
