@@ -108,14 +108,13 @@ class _Answer:
                     continue
                 self._completion_tokens[delta.index] = delta.completion_tokens
                 piece = self._choices[delta.index].piece(delta)
+                finish, piece["finish_reason"] = piece["finish_reason"], None
                 logprobs = piece["logprobs"]
-                if (
-                    piece["text"]
-                    or piece["finish_reason"]
-                    or piece.get("token_ids")
-                    or (logprobs and logprobs["tokens"])
-                ):
+                if piece["text"] or piece.get("token_ids") or (logprobs and logprobs["tokens"]):
                     yield data_frame({**self._base, "choices": [piece], **usage_field})
+                if finish is not None:  # always a frame of its own, however the tokens came
+                    final = {"index": delta.index, "text": "", "logprobs": None, "finish_reason": finish}
+                    yield data_frame({**self._base, "choices": [final], **usage_field})
         except ApiError as error:
             yield data_frame(error.body())
         else:
