@@ -85,7 +85,7 @@ Status CpuOps::reserve(int max_rows, int max_sequences, const ModelSpec& spec) {
   for (ThreadScratch& s : scratch_) {
     FT_ASSIGN_OR_RETURN(s.memory, Memory::allocate(size_t(scratch_floats_) * sizeof(float)));
     s.out.resize(std::max<size_t>(entries, max_rows));
-    s.in.resize(std::max<size_t>(entries, max_rows));
+    s.in.resize(2 * size_t(max_rows));  // one expert's rows, for gate and for up of another kind
   }
   return {};
 }
