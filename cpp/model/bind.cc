@@ -88,8 +88,9 @@ Status Model::bind_mlp(const std::string& prefix, Sublayer& s) {
   const MlpSpec& m = s.spec->mlp;
   s.mlp.inner = m.inner;
   s.mlp.activation = m.activation;
-  s.mlp.gate_up = ops_.weight(prefix + "gate_up");
-  if (!s.mlp.gate_up.valid()) {
+  if (ops_.weight(prefix + "gate_up").valid()) {
+    FT_ASSIGN_OR_RETURN(s.mlp.gate_up, matrix(prefix + "gate_up", 2 * int(align_up(size_t(m.inner), 16)), spec_.hidden));
+  } else {
     FT_ASSIGN_OR_RETURN(s.mlp.gate_up, matrix(prefix + "gate", m.inner, spec_.hidden));
     FT_ASSIGN_OR_RETURN(s.mlp.up, matrix(prefix + "up", m.inner, spec_.hidden));
   }
