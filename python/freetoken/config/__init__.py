@@ -1,8 +1,8 @@
 """Model configurations -> ModelSpec + tensor names. One file per family; what a network is never depends on its name
 after this.
 
-    parsed = parse_config(json.load(open("config.json")))            # Hugging Face, old and new forms
-    parsed = parse_gguf(metadata, {name: shape}, rope_freqs_values)   # GGUF; shapes row-major: header dimensions reversed
+    parsed = parse_config(json.load(open("config.json")))           # Hugging Face, old and new forms
+    parsed = parse_gguf(metadata, {name: shape}, rope_freqs_values)  # GGUF; shapes row-major
 
     parsed.spec                          dict, the ModelSpec in canonical JSON form (cpp/spec/model_spec.h)
     parsed.names.lookup(name, shape)     list[Target] | Ignored(reason) | None (the model has no such tensor);

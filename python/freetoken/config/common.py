@@ -186,5 +186,12 @@ def add_ffn_names(names: NameMap, source: str, at: str, mapping: dict[str, str] 
 
 def add_expert_names(names: NameMap, source: str, at: str, experts: int, mapping: dict[str, str] = FFN_NAMES) -> None:
     """One tensor per expert and matrix: `source`E.gate_proj.weight ..."""
+    parts = [  # the experts of a layer are alike: what the first one has, all have
+        (f".{name}{suffix}", f".{canonical}{part}")
+        for canonical, name in mapping.items()
+        for suffix, part in ((".weight", ""), (".bias", "_bias"))
+        if names.has(f"{at}experts.0.{canonical}{part}")
+    ]
     for e in range(experts):
-        add_ffn_names(names, f"{source}{e}.", f"{at}experts.{e}.", mapping)
+        for stored, canonical in parts:
+            names.add(f"{source}{e}{stored}", f"{at}experts.{e}{canonical}")

@@ -25,8 +25,7 @@ class Rows(NamedTuple):
     stride: int
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """One canonical tensor (or a row range of it) and where it lies in the checkpoint tensor.
 
     The checkpoint tensor is `parts` equal contiguous ranges, and this target is range `part_index`. It has `shape` ([n]
@@ -51,8 +50,7 @@ class Ignored:
     reason: str
 
 
-@dataclass
-class _Entry:
+class _Entry(NamedTuple):  # a tuple: there is one per expert and matrix, tens of thousands in a large model
     shapes: list[Shape]
     targets: list[Target]
     integer: bool

@@ -3,11 +3,14 @@ published keys, and the tensor names from its conventions, not by our own code."
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from freetoken.config import Ignored, parse_config, parse_gguf
 from freetoken.errors import ConfigError
@@ -220,3 +223,24 @@ def test_a_file_without_embedding_is_refused() -> None:
     data = files.load("mixtral")
     with pytest.raises(ConfigError, match=r"token_embd\.weight: expected a matrix with one row per token"):
         parse_gguf(metadata_of(data["config"], "llama"), {})
+
+
+METADATA_VALUE = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.lists(st.integers(), max_size=3)
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.data())
+def test_any_metadata_gives_a_spec_or_a_config_error(name: str, data: st.DataObject) -> None:
+    case = files.load(name)
+    metadata, shapes = metadata_of(case["config"], CASES[name]), shapes_of(case["weights"])
+    metadata[data.draw(st.sampled_from(sorted(metadata)))] = data.draw(METADATA_VALUE)
+    shapes[data.draw(st.sampled_from(sorted(shapes)))] = tuple(data.draw(st.lists(st.integers(), max_size=3)))
+    try:
+        parsed = parse_gguf(metadata, shapes)
+    except ConfigError:
+        return
+    for source, shape in shapes.items():
+        with contextlib.suppress(ConfigError):
+            parsed.names.lookup(source, shape)
