@@ -26,6 +26,21 @@ from freetoken.config.rope import apply_factors, make_rope
 from freetoken.errors import ConfigError
 
 SERVED = ("llama", "qwen3moe")
+# Keys that other architectures use to change the computation, and the values that change nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "attention.scale": (),
+    "attention.clamp_kqv": (0, 0.0),
+    "attention.causal": (True,),
+    "attn_logit_softcapping": (0, 0.0),
+    "final_logit_softcapping": (0, 0.0),
+    "embedding_scale": (1, 1.0),
+    "logit_scale": (1, 1.0),
+    "residual_scale": (1, 1.0),
+    "use_parallel_residual": (False,),
+    "expert_group_count": (0, 1),
+    "leading_dense_block_count": (0,),
+    "nextn_predict_layers": (0,),
+}
 _ATTENTION = {
     "q": "attn_q",
     "k": "attn_k",
@@ -64,6 +79,8 @@ def parse_gguf(
     prefix = architecture + "."
     values = {key[len(prefix) :]: value for key, value in metadata.items() if key.startswith(prefix)}
     c = Reader(values, architecture)
+    for key, neutral in _NEUTRAL.items():
+        c.refuse(key, neutral, "it is not part of this architecture")
     sizes = _sizes(c, shapes)
     is_qwen = architecture == "qwen3moe"
     rope = _rope(c, sizes, rope_freqs)

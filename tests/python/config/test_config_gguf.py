@@ -208,6 +208,8 @@ def test_yarn_and_linear_scaling_are_those_of_the_configuration() -> None:
         ({"llama.expert_used_count": 9}, "llama.expert_used_count: 9 of 8 experts"),
         ({"llama.expert_count": 65537}, "llama.expert_count: 65537 is outside"),
         ({"llama.expert_shared_count": 1}, "llama.expert_shared_count: 1 is not supported"),
+        ({"llama.attention.scale": 0.1}, "llama.attention.scale: 0.1 is not supported: it is not part"),
+        ({"llama.logit_scale": 8.0}, "llama.logit_scale: 8.0 is not supported"),
         ({"llama.expert_weights_scale": 2.5}, "llama.expert_weights_scale: 2.5 is not supported"),
     ],
 )

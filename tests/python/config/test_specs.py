@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freetoken.config import Ignored, NameMap, ParsedModel, Target
+from freetoken.config import Ignored, NameMap, ParsedModel
 from freetoken.errors import ConfigError
 from python.spec_families import files, parse
 
@@ -97,21 +97,6 @@ def test_only_vision_and_audio_are_ignored(name: str) -> None:
     assert all("vision" in reason for reason in reasons)
 
 
-def taken(stored: np.ndarray, target: Target) -> np.ndarray:
-    """What a loader makes of a target: a range of equal parts, turned back, its rows selected."""
-    whole = stored.reshape(-1)
-    size = whole.size // target.parts
-    part = whole[target.part_index * size : (target.part_index + 1) * size]
-    if target.rows is not None:
-        columns = target.shape[1] if len(target.shape) > 1 else 1
-        part = part.reshape(columns, -1).T if target.transpose else part.reshape(-1, columns)
-        start, block, stride = target.rows
-        part = np.concatenate([part[at : at + block] for at in range(start, len(part), stride)])
-    elif target.transpose:
-        part = part.reshape(target.shape[1], target.shape[0]).T
-    return part.reshape(target.shape)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_of_a_tensor_cover_it_exactly_once(name: str) -> None:
     data, parsed = case(name)
@@ -126,7 +111,7 @@ def test_parts_of_a_tensor_cover_it_exactly_once(name: str) -> None:
             assert int(np.prod(found[0].shape)) == int(np.prod(shape))
             continue
         stored = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
-        parts = [taken(stored, target) for target in found]
+        parts = [files.taken(stored, target) for target in found]
         if source == "lerope.alpha":  # each rotary table has a copy
             assert all((part == stored).all() for part in parts)
             continue
