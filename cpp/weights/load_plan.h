@@ -33,6 +33,7 @@ struct LoadPlan {
 };
 
 // Checks the table against the spec: a missing or extra tensor and a wrong shape are errors that name the tensor.
+// Knows attention, mlp and moe sublayers in the form that model/support.h admits; other kinds are kUnsupported.
 // The plan points into `table`, which outlives it. Reads no file.
 Result<LoadPlan> make_load_plan(const WeightTable& table, const ModelSpec& spec);
 
