@@ -87,6 +87,7 @@ class PyEngine {
     d["prompt_tokens"] = s.prompt_tokens;
     d["completion_tokens"] = s.completion_tokens;
     d["weight_bytes"] = s.weight_bytes;
+    d["vocab"] = s.vocab;
     d["threads"] = s.threads;
     d["isa"] = s.isa;
     return d;

@@ -2,7 +2,6 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "core/thread_pool.h"
 #include "cpu/activations.h"
 #include "cpu/route_slot.h"
+#include "cpu/weight_arena.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "kernels/row_ops.h"
@@ -40,7 +40,7 @@ class CpuOps final : public Ops {
   Tensor vector(const std::string& name) const override;
   const ExpertLayout* expert_layout(const std::string& extent) const override;
   uint64_t extent_address(const std::string& extent) const override;
-  int64_t weight_bytes() const override { return weight_bytes_; }
+  int64_t weight_bytes() const override { return arena_.total_bytes(); }
 
   Result<Tensor> allocate(DType dtype, int rows, int cols) override;
   Status allocate_kv(std::span<const KvGroup> groups, std::span<const int32_t> pages) override;
@@ -110,11 +110,9 @@ class CpuOps final : public Ops {
   std::vector<Sampler> samplers_;  // one per thread
 
   // Weights
-  std::mutex weights_mutex_;
-  std::vector<Memory> weight_memory_;
+  WeightArena arena_;
   std::map<std::string, std::pair<PackedTensorInfo, uint8_t*>> tensors_;
   std::map<std::string, std::pair<ExpertLayout, uint8_t*>> extents_;
-  int64_t weight_bytes_ = 0;
 
   // Step
   int max_rows_ = 0;

@@ -4,18 +4,12 @@
 namespace freetoken {
 
 Result<uint8_t*> CpuOps::open(const PackedTensorInfo& info) {
-  FT_ASSIGN_OR_RETURN(Memory memory, Memory::allocate(info.bytes()));
-  uint8_t* data = memory.data();
-  const std::lock_guard lock(weights_mutex_);
+  FT_ASSIGN_OR_RETURN(uint8_t* data, arena_.take(info.bytes(), 64));
   tensors_[info.name] = {info, data};
-  weight_bytes_ += int64_t(info.bytes());
-  weight_memory_.push_back(std::move(memory));
   return data;
 }
 
 Result<uint8_t*> CpuOps::open_extent(const ExtentInfo& info) {
-  FT_ASSIGN_OR_RETURN(Memory memory, Memory::allocate(info.bytes));
-  uint8_t* data = memory.data();
   ExpertLayout layout;
   layout.bytes = int64_t(info.bytes);
   for (const ExtentPart& part : info.parts) {
@@ -36,10 +30,8 @@ Result<uint8_t*> CpuOps::open_extent(const ExtentInfo& info) {
       return Unsupported("expert tensor " + part.tensor.name + ": the CPU backend has no use for it in this version");
     }
   }
-  const std::lock_guard lock(weights_mutex_);
+  FT_ASSIGN_OR_RETURN(uint8_t* data, arena_.take(info.bytes, 4096));
   extents_[info.name] = {layout, data};
-  weight_bytes_ += int64_t(info.bytes);
-  weight_memory_.push_back(std::move(memory));
   return data;
 }
 
