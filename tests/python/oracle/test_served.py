@@ -1,0 +1,48 @@
+"""A real server process on real weights: log-probabilities over HTTP against the oracle, and the memory of a load."""
+
+from __future__ import annotations
+
+import httpx
+import numpy as np
+import pytest
+
+from oracle import golden, make
+from oracle.cache import demo_models
+from support.server import serve
+
+# fp32 logits within 1e-3 of the oracle's (test_logits.py); a log-probability is a difference of two such numbers.
+TOLERANCE = 2e-3
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "mixtral"])
+def test_echo_logprobs(family):
+    made = make.checkpoint(family)
+    goldens = golden.read(made.golden)
+    with serve("--model", str(made.model), "--served-model-name", "m", "--dtype", "float32", "--activations", "float32") as s:
+        for length in (7, 65, 300):
+            case = goldens[length]
+            prompt = [int(token) for token in case.prompt]
+            body = {"model": "m", "prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 3}
+            answer = httpx.post(f"{s.url}/v1/completions", json=body, timeout=120)
+            assert answer.status_code == 200, answer.text
+            logprobs = answer.json()["choices"][0]["logprobs"]
+            rows = case.logits.astype(np.float64)
+            wanted = rows - np.logaddexp.reduce(rows, axis=1, keepdims=True)
+            assert logprobs["token_logprobs"][0] is None
+            got = np.array(logprobs["token_logprobs"][1:])
+            assert got.shape == (length - 1,)
+            expected = wanted[np.arange(length - 1), prompt[1:]]
+            assert np.abs(got - expected).max() < TOLERANCE
+            assert answer.json()["usage"] == {
+                "prompt_tokens": length,
+                "completion_tokens": 0,
+                "total_tokens": length,
+            }
+
+
+def test_load_memory():
+    """From start to ready: at most the weights + 10 % + 200 MB + the KV pool (which is touched only as it fills)."""
+    kv_tokens, kv_token_bytes = 4096, 30 * 3 * (64 + 64) * 2
+    with serve("--model", str(demo_models()["demo"]), "--num-tokens", str(kv_tokens), "--max-seq-len-override", "4096") as s:
+        weights_bytes = demo_models()["demo"].stat().st_size
+        assert s.peak_rss_bytes() <= weights_bytes * 1.1 + 200e6 + kv_tokens * kv_token_bytes
