@@ -13,7 +13,7 @@ void read_memory(IsaLevel level, const uint8_t* data, size_t bytes);
 enum class DotType { kFp32, kBf16, kInt8 };
 
 // Runs `loops` rounds of independent dot products held in registers; returns the multiply-add operations done (two per
-// product). Levels without the instruction run what stands for it there: fp32 fma for bf16, multiply-add pairs for int8.
+// product). Levels without the instruction run what stands for it: fp32 fma for bf16, multiply-add pairs for int8.
 double run_dots(IsaLevel level, DotType type, int64_t loops);
 
 }  // namespace freetoken::bench

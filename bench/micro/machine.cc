@@ -37,7 +37,8 @@ std::string machine_json() {
   return "{\"machine\": \"" + cpu_model() + "\", \"cores\": " + std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) +
          ", \"l2_bytes\": " + std::to_string(sysconf(_SC_LEVEL2_CACHE_SIZE)) +
          ", \"l3_bytes\": " + std::to_string(sysconf(_SC_LEVEL3_CACHE_SIZE)) +
-         ", \"ram_bytes\": " + std::to_string(uint64_t(info.totalram) * info.mem_unit) + ", \"isa_levels\": \"" + levels +
+         ", \"ram_bytes\": " + std::to_string(uint64_t(info.totalram) * info.mem_unit) +
+         ", \"isa_levels\": \"" + levels +
          "\", \"compiler\": \"gcc " __VERSION__ "\", \"load\": " + std::to_string(load) + "}";
 }
 

@@ -1,6 +1,6 @@
-// Matmul kernels beside their floors: few rows against the read bandwidth, many rows against the dot-product peak of the
-// level. Floor and kernel alternate in short segments; figures are medians. Rates are per CPU time of the threads, so
-// other processes disturb them less; `wall` gives the rate by the clock.
+// Matmul kernels beside their floors: few rows against the read bandwidth, many rows against the dot-product peak of
+// the level. Floor and kernel alternate in short segments; figures are medians. Rates are per CPU time of the
+// threads, so other processes disturb them less; `wall` gives the rate by the clock.
 //
 //   ft_bench_matmul [--isa LEVEL] [--format F] [--kind native|f32] [--threads N] [--mode gemv|gemm] [--n N] [--k K]
 //                   [--rows M,M,...] [--reps R] [--mib MIB]
@@ -131,7 +131,8 @@ void verify(const Options& o, const PackedMatrix& w, ActivationKind kind, Rows& 
   const int m = std::min(int(rows.in.size()), 13);
   Rows expected(matmul_kernels(IsaLevel::kScalar), kind, m, w.n, w.k);
   const int tiles = std::min(tile_count(w.n), 3);
-  matmul_kernels(IsaLevel::kScalar).matmul_tiles(w, 0, tiles, m, kind, expected.in.data(), expected.out.data(), nullptr);
+  const MatmulKernels& scalar = matmul_kernels(IsaLevel::kScalar);
+  scalar.matmul_tiles(w, 0, tiles, m, kind, expected.in.data(), expected.out.data(), nullptr);
   matmul_kernels(o.isa).matmul_tiles(w, 0, tiles, m, kind, rows.in.data(), rows.out.data(), nullptr);
   for (int i = 0; i < m; i++)
     if (std::memcmp(rows.out[size_t(i)], expected.out[size_t(i)], size_t(tiles) * kTileRows * 4))
@@ -152,9 +153,10 @@ void report(const char* what, const Options& o, const Case& c, const char* unit,
   std::vector<double> ratio;
   for (size_t i = 0; i < rate.size(); i++) ratio.push_back(rate[i] / floor[i]);
   std::printf("{\"bench\": \"%s\", \"isa\": \"%s\", \"format\": \"%s\", \"kind\": \"%s\", \"threads\": %d, \"n\": %d, "
-              "\"k\": %d, \"rows\": %d, \"%s\": %.1f, \"wall\": %.1f, \"%s\": %.1f, \"ratio\": %.3f, \"best_ratio\": %.3f}\n",
-              what, isa_name(o.isa), traits(c.format).name, c.kind == ActivationKind::kF32 ? "f32" : "native", o.threads,
-              c.n, c.k, c.m, unit, median(rate), median(wall), floor_name, median(floor), median(ratio),
+              "\"k\": %d, \"rows\": %d, \"%s\": %.1f, \"wall\": %.1f, \"%s\": %.1f, \"ratio\": %.3f, "
+              "\"best_ratio\": %.3f}\n",
+              what, isa_name(o.isa), traits(c.format).name, c.kind == ActivationKind::kF32 ? "f32" : "native",
+              o.threads, c.n, c.k, c.m, unit, median(rate), median(wall), floor_name, median(floor), median(ratio),
               *std::max_element(ratio.begin(), ratio.end()));
   std::fflush(stdout);
 }
@@ -209,7 +211,8 @@ void bench_gemm(const Options& o, ThreadPool& pool, const Case& c, const Matrice
       timed(pool, kernel, [&](int thread) {
         for (int i = 0; i < inner; i++)
           kernels.matmul_tiles(w.at((at + i) % w.count()), share(tiles, thread, o.threads),
-                               share(tiles, thread + 1, o.threads), c.m, c.kind, rows.in.data(), rows.out.data(), nullptr);
+                               share(tiles, thread + 1, o.threads), c.m, c.kind, rows.in.data(), rows.out.data(),
+                               nullptr);
       });
       at += inner;
     }

@@ -9,7 +9,7 @@ namespace {
 // Intel's vdpbf16ps does half the work of its fma (measured on a Xeon of model 207: a quarter of the instructions a
 // second at twice the products), AMD's twice. With many rows Intel is faster through fp32; the sums are the same bits.
 inline bool fma_beats_vdpbf16() { return __builtin_cpu_is("intel"); }
-constexpr int kBf16ValueRows = 7;
+constexpr int kBf16ValueRows = 13;
 
 template <int kRows>
 void bf16_tile(const TileArgs& t) {

@@ -1,6 +1,6 @@
-// How the integer kernels read a format: per block of 32 k its scales, and per granule of 4 k the codes.
-// Column q (0 .. kColumns / 2 - 1) names kLanes rows of a half; a read gives them for both halves, rows kLanes q + i and
-// 16 + kLanes q + i.
+// How the integer kernels read a format: per block of 32 k its scales, and per granule of 4 k the codes. Column q (0
+// .. kColumns / 2 - 1) names kLanes rows of a half; a read gives them for both halves, rows kLanes q + i and 16 +
+// kLanes q + i.
 #pragma once
 #include "kernels/matmul_dot-inl.h"
 #include "quant/q4_0.h"

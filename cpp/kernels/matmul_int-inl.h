@@ -1,4 +1,4 @@
-// The integer register tile: 32 output rows x kRows activation rows over a range of K, for every 4-, 6- and 8-bit format.
+// The integer register tile: 32 output rows x kRows activation rows over a range of K, for 4-, 6- and 8-bit formats.
 //
 // The accumulators of a block start at the record's correction (magic - zero point * sum(q)), so signs and the int to
 // float conversion cost no multiply; then one scale product and one fma per output and block.
@@ -91,7 +91,7 @@ inline void integer_columns(const TileArgs& t, int prefetch_lines) {
     for (int v = 0; v < kVectors; v++) store(t.out[m] + t.column + row_of(v), sum[m][v]);
 }
 
-// At 512 bits one pass covers the tile. At 256 bits sixteen registers hold it for one row only; more rows walk it twice.
+// At 512 bits one pass covers the tile. At 256 bits sixteen registers hold it for one row; more rows walk it twice.
 template <class Format, int kRows>
 void integer_tile(const TileArgs& t) {
   if constexpr (kColumns == 2 || kRows == 1) {

@@ -78,8 +78,9 @@ struct HalfValues {
   }
 };
 
-// Columns [kFirst, kFirst + kCount) of a tile (kLanes rows each) x kRows activation rows, t.units k. The activations lie
-// kPartK floats apart from t.activations[0] on: with a pointer each, twelve rows would not fit the registers (measured).
+// Columns [kFirst, kFirst + kCount) of a tile (kLanes rows each) x kRows activation rows, t.units k. The activations
+// lie kPartK floats apart from t.activations[0] on: with a pointer each, twelve rows would not fit the registers
+// (measured).
 template <int kRows, int kFirst, int kCount>
 inline void value_columns(const TileArgs& t) {
   constexpr int kStep = 4;  // k between prefetches

@@ -1,7 +1,8 @@
 // The few vector operations the matmul kernels need, at 256 or 512 bits, and the int8 dot product of the level.
 // Lanes are output rows: a tile's half (16 rows) is one 512-bit or two 256-bit vectors.
 #pragma once
-#pragma GCC diagnostic push  // gcc 12's own AVX-512 intrinsics start from "__Y = __Y" and warn wherever they are inlined
+// gcc 12's own AVX-512 intrinsics start from "__Y = __Y" and warn wherever they are inlined.
+#pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>

@@ -9,7 +9,8 @@ inline void decode(int k, const uint8_t* row, float* out) { std::memcpy(out, row
 
 inline void pack(int k, const uint8_t* const rows[kTileRows], uint8_t* tile) {
   for (int r = 0; r < kTileRows; r++)
-    for (int i = 0; i < k; i++) store_u32(tile + size_t(i) * 128 + r * 4, rows[r] ? load_u32(rows[r] + size_t(i) * 4) : 0);
+    for (int i = 0; i < k; i++)
+      store_u32(tile + size_t(i) * 128 + r * 4, rows[r] ? load_u32(rows[r] + size_t(i) * 4) : 0);
 }
 
 inline void unpack(int k, const uint8_t* tile, uint8_t* const rows[kTileRows]) {

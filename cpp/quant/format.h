@@ -1,6 +1,6 @@
 // Weight formats: the checkpoint's block form and the packed T32 form.
 //
-// Source form: a row of K weights is K / block_k blocks of block_bytes (ggml's definitions; f32, f16, bf16 have block_k 1).
+// Source form: a row of K weights is K / block_k blocks of block_bytes (as in ggml; f32, f16, bf16 have block_k 1).
 // T32 form: a tile holds 32 output rows (two halves of 16), K in units of unit_k; tiles follow each other, each tile
 // K_padded / unit_k * unit_bytes long. N is padded to 32 rows and K to a unit with weights that decode to zero.
 #pragma once
@@ -41,9 +41,13 @@ constexpr FormatTraits kFormatTraits[kWeightFormats] = {
 };
 constexpr const FormatTraits& traits(WeightFormat f) { return kFormatTraits[int(f)]; }
 
-constexpr size_t source_row_bytes(WeightFormat f, int k) { return size_t(k) / traits(f).block_k * traits(f).block_bytes; }
+constexpr size_t source_row_bytes(WeightFormat f, int k) {
+  return size_t(k) / traits(f).block_k * traits(f).block_bytes;
+}
 constexpr int padded_k(WeightFormat f, int k) { return int(align_up(size_t(k), size_t(traits(f).unit_k))); }
-constexpr size_t tile_bytes(WeightFormat f, int k) { return size_t(padded_k(f, k)) / traits(f).unit_k * traits(f).unit_bytes; }
+constexpr size_t tile_bytes(WeightFormat f, int k) {
+  return size_t(padded_k(f, k)) / traits(f).unit_k * traits(f).unit_bytes;
+}
 constexpr int tile_count(int n) { return ceil_div(n, kTileRows); }
 constexpr size_t packed_bytes(WeightFormat f, int n, int k) { return tile_bytes(f, k) * tile_count(n); }
 

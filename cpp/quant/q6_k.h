@@ -2,8 +2,8 @@
 //   code = (ql[64 n + 32 (j % 2) + l] >> 4 (j / 2) & 15) | (qh[32 n + l] >> 2 j & 3) << 4, in 0..63,
 //   weight = (d * scales[e / 16]) * (code - 32).
 // T32 unit of 256 k, 6720 bytes: fp16 d of rows 0..31; int8 scales[16][32 rows]; then 32 groups of 8 k, 192 bytes each:
-// two granules of low nibbles (as nibbles.h), then 64 bytes of high bits: byte 4 r + j holds, from bit 0 up, two bits of
-// (granule 0, row r), (granule 0, row 16 + r), (granule 1, row r), (granule 1, row 16 + r).
+// two granules of low nibbles (as nibbles.h), then 64 bytes of high bits: byte 4 r + j holds, from bit 0 up, two bits
+// of (granule 0, row r), (granule 0, row 16 + r), (granule 1, row r), (granule 1, row 16 + r).
 #pragma once
 #include "core/dtype.h"
 #include "quant/bytes.h"

@@ -28,8 +28,9 @@ class MatmulOracle : public ::testing::TestWithParam<int> {
   void SetUp() override { set_denormals_to_zero(); }
 };
 
-// Tolerance: the encoding error of each x times |w|, plus n fp32 roundings of a sum that never exceeds sum |w x|: an fma
-// per element or per block (with the rounding of its scale product) makes at most k + 3 of them, Q4_1's m twice as many.
+// Tolerance: the encoding error of each x times |w|, plus n fp32 roundings of a sum that never exceeds sum |w x|: an
+// fma per element or per block (with the rounding of its scale product) makes at most k + 3 of them, Q4_1's m twice
+// as many.
 TEST_P(MatmulOracle, ScalarIsWithinTheRoundingBound) {
   const WeightFormat f = WeightFormat(GetParam());
   std::mt19937 rng(5);
@@ -46,7 +47,8 @@ TEST_P(MatmulOracle, ScalarIsWithinTheRoundingBound) {
       for (int c = 0; c < n; c++) {
         Sums sums;
         for (int j = 0; j < k; j++) {
-          const double weight = decoded[size_t(c) * size_t(k) + size_t(j)], value = x[size_t(i) * size_t(k) + size_t(j)];
+          const double weight = decoded[size_t(c) * size_t(k) + size_t(j)];
+          const double value = x[size_t(i) * size_t(k) + size_t(j)];
           const double error = encoding_error(kind, x.data() + size_t(i) * size_t(k), k, j);
           sums.dot += weight * value;
           sums.magnitude += std::fabs(weight) * (std::fabs(value) + error);

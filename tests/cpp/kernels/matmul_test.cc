@@ -12,6 +12,8 @@ struct Case {
   ActivationKind kind;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << case_name(c.level, c.format, c.kind); }
+
 std::vector<Case> all_cases(bool with_scalar) {
   std::vector<Case> cases;
   for (IsaLevel level : supported_isa_levels())
