@@ -64,14 +64,14 @@ TEST(Model, OddShapesMatchDoublePrecision) { expect_reference(odd_spec(), wide_f
 void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float32, DType kv) {
   const TinyWeights weights = random_weights(spec, 23, formats);
   std::mt19937 rng(9);
-  const std::vector<int> lengths = {1, 70, 130, 33, 65};
+  const std::vector<int> lengths = {1, 70, 290, 33, 65};
   std::vector<std::vector<int32_t>> tokens;
   for (int n : lengths) tokens.push_back(random_tokens(n, spec.vocab, rng));
   std::vector<std::vector<std::vector<float>>> alone;
   {
     ModelRunner runner(spec, weights, {.isa = IsaLevel::kScalar, .float32_activations = float32, .kv_dtype = kv, .max_rows = 7});
     ASSERT_TRUE(runner.status.ok()) << runner.status.message();
-    for (const auto& t : tokens) alone.push_back(runner.prompt({2, 1, 0}, t, 7));
+    for (const auto& t : tokens) alone.push_back(runner.prompt({4, 2, 1, 0, 3}, t, 7));
   }
   for (const RunnerOptions& options :
        {RunnerOptions{.threads = 1, .max_rows = 200}, RunnerOptions{.threads = 2, .max_rows = 64}, RunnerOptions{.threads = 3, .max_rows = 9}}) {
@@ -82,7 +82,7 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), rng);
     std::vector<std::vector<int32_t>> pages;
-    for (size_t s = 0; s < tokens.size(); s++) pages.emplace_back(ids.begin() + long(3 * s), ids.begin() + long(3 * s + 3));
+    for (size_t s = 0; s < tokens.size(); s++) pages.emplace_back(ids.begin() + long(5 * s), ids.begin() + long(5 * s + 5));
     std::vector<size_t> done(tokens.size(), 0);
     while (true) {
       std::vector<ModelRunner::Chunk> chunks;
@@ -93,7 +93,7 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
       for (size_t s : order) {
         const int left = int(tokens[s].size() - done[s]);
         if (!left || !room || (rng() % 4 == 0 && chunks.size())) continue;
-        const int count = std::min({left, room, 1 + int(rng() % 80)});
+        const int count = std::min({left, room, rng() % 4 ? 1 + int(rng() % 80) : 1});
         const auto first = tokens[s].begin() + long(done[s]);
         chunks.push_back({&pages[s], int(done[s]), {first, first + count}});
         members.push_back(s);
@@ -117,6 +117,28 @@ TEST(Model, BitsDoNotDependOnBatchChunksThreadsOrLevel) {
   expect_invariant(moe_spec(), quantised_formats, false, DType::kBF16);
   expect_invariant(moe_spec(), wide_formats, true, DType::kF32);
   expect_invariant(odd_spec(), wide_formats, false, DType::kBF16);
+}
+
+// One long sequence alone is split into partitions that several workers take; with others around it is not. Same bits.
+TEST(Model, SpreadAttentionPartitionsFoldToTheSameBits) {
+  const ModelSpec spec = moe_spec();
+  const TinyWeights weights = random_weights(spec, 29, quantised_formats);
+  std::mt19937 rng(4);
+  const std::vector<int32_t> tokens = random_tokens(780, spec.vocab, rng);
+  std::vector<std::vector<int32_t>> pages;
+  for (int s = 0; s < 14; s++)
+    for (pages.emplace_back(); pages.back().size() < 13;) pages.back().push_back(int32_t(13 * s + 12 - int(pages.back().size())));
+  std::vector<std::vector<float>> last;
+  for (int threads : {1, 2, 3}) {
+    ModelRunner runner(spec, weights, {.threads = threads, .kv_dtype = DType::kBF16, .max_rows = 130, .pages = 14 * 13});
+    runner.prompt(pages[0], tokens, 130);
+    const ModelRunner::Chunk one{&pages[0], 779, {tokens[779]}};
+    last.push_back(runner.step({one})[0]);
+    std::vector<ModelRunner::Chunk> many = {one};
+    for (int s = 1; s < 14; s++) many.push_back({&pages[size_t(s)], 0, {int32_t(s), 5, 6}});
+    last.push_back(runner.step(many)[0]);
+  }
+  for (const auto& row : last) EXPECT_TRUE(same_bits(row, last[0]));
 }
 
 // Forgets one weight after another: each is asked for by its name.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,20 +23,29 @@ struct TestWeight {
   std::vector<uint8_t> source;  // n rows
   std::vector<float> values;    // decoded, n x max(k, 1)
 
+  mutable std::shared_ptr<Memory> packed_form;  // made when first asked for
+
   const uint8_t* row(int i) const { return source.data() + size_t(i) * source_row_bytes(format, std::max(k, 1)); }
+  const uint8_t* packed() const {
+    if (!packed_form) {
+      packed_form = std::make_shared<Memory>(std::move(*Memory::allocate(packed_bytes(format, n, k))));
+      pack_matrix(format, n, k, source.data(), packed_form->data());
+    }
+    return packed_form->data();
+  }
 };
 
 inline TestWeight random_matrix(WeightFormat format, int n, int k, std::mt19937& rng) {
   // Exponents of values or block scales that give weights of about 2^-4 in every format.
   static constexpr int kHigh[kWeightFormats] = {-4, -4, -4, -10, -6, -7, -13};
-  TestWeight w{format, n, k, random_rows(format, n, k, rng, kHigh[int(format)] - 1, kHigh[int(format)]), {}};
+  TestWeight w{format, n, k, random_rows(format, n, k, rng, kHigh[int(format)] - 1, kHigh[int(format)]), {}, {}};
   w.values.resize(size_t(n) * size_t(k));
   for (int i = 0; i < n; i++) decode_row(format, k, w.row(i), w.values.data() + size_t(i) * size_t(k));
   return w;
 }
 
 inline TestWeight random_vector(int n, float mean, float deviation, std::mt19937& rng) {
-  TestWeight w{WeightFormat::kF32, n, 0, std::vector<uint8_t>(size_t(n) * 4), std::vector<float>(size_t(n))};
+  TestWeight w{WeightFormat::kF32, n, 0, std::vector<uint8_t>(size_t(n) * 4), std::vector<float>(size_t(n)), {}};
   std::normal_distribution<float> normal(mean, deviation);
   for (float& v : w.values) v = normal(rng);
   std::memcpy(w.source.data(), w.values.data(), w.source.size());

@@ -1,0 +1,111 @@
+// A CpuOps with rows of activations, and the plain arithmetic to compare it with: one output of one row at a time, on the
+// scalar kernels (which have oracles of their own in tests/cpp/kernels).
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/fp_env.h"
+#include "cpu/cpu_ops.h"
+#include "model/tiny_weights.h"
+
+namespace freetoken::testing {
+
+using Values = std::vector<float>;
+
+inline bool same_bits(const Values& a, const Values& b) {
+  return a.size() == b.size() && (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(float)));
+}
+
+inline float* row_of(Tensor t, int r) { return reinterpret_cast<float*>(t.address + uint64_t(r) * uint64_t(t.row_bytes)); }
+inline Values values_of(Tensor t, int r) { return Values(row_of(t, r), row_of(t, r) + t.cols); }
+
+inline Tensor make_tensor(Ops& ops, int rows, int cols) {
+  auto t = ops.allocate(DType::kF32, rows, cols);
+  EXPECT_TRUE(t.ok());
+  return *t;
+}
+inline Tensor random_tensor(Ops& ops, int rows, int cols, std::mt19937& rng, float deviation = 1.0f) {
+  const Tensor t = make_tensor(ops, rows, cols);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  for (int r = 0; r < rows; r++)
+    for (int c = 0; c < cols; c++) row_of(t, r)[c] = normal(rng);
+  return t;
+}
+
+inline ActivationKind kind_of(WeightFormat f, bool float32) { return float32 ? ActivationKind::kF32 : traits(f).activation; }
+
+// w x, one row of inputs, all outputs.
+inline Values plain_matmul(const TestWeight& w, const Values& x, bool float32) {
+  const MatmulKernels& kernels = matmul_kernels(IsaLevel::kScalar);
+  const ActivationKind kind = kind_of(w.format, float32);
+  std::vector<uint8_t> row(activation_row_bytes(kind, w.k) + 64);
+  kernels.encode_row(kind, x.data(), w.k, row.data());
+  Values out(size_t(tile_count(w.n)) * kTileRows);
+  const uint8_t* in = row.data();
+  float* to = out.data();
+  kernels.matmul_tiles({w.format, w.n, w.k, w.packed()}, 0, tile_count(w.n), 1, kind, &in, &to, nullptr);
+  out.resize(size_t(w.n));
+  return out;
+}
+
+inline void plain_add(Values& y, const TestWeight* bias) {
+  if (bias)
+    for (size_t i = 0; i < y.size(); i++) y[i] = y[i] + bias->values[i];
+}
+
+struct FeedForward {
+  TestWeight gate, up, down;
+  const TestWeight *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+};
+inline Values plain_feed_forward(const FeedForward& f, const Values& x, bool float32) {
+  Values g = plain_matmul(f.gate, x, float32), u = plain_matmul(f.up, x, float32);
+  plain_add(g, f.gate_bias);
+  plain_add(u, f.up_bias);
+  row_kernels(IsaLevel::kScalar).gated(g.data(), u.data(), int(g.size()), g.data());
+  Values y = plain_matmul(f.down, g, float32);
+  plain_add(y, f.down_bias);
+  return y;
+}
+
+// The same in double on the decoded weights: w x, with the sum of the sizes of its terms.
+inline std::vector<double> exact_matmul(const TestWeight& w, const std::vector<double>& x, std::vector<double>* sizes = nullptr) {
+  std::vector<double> y(size_t(w.n), 0.0);
+  if (sizes) sizes->assign(size_t(w.n), 0.0);
+  for (int i = 0; i < w.n; i++)
+    for (int k = 0; k < w.k; k++) {
+      const double term = double(w.values[size_t(i) * size_t(w.k) + size_t(k)]) * x[size_t(k)];
+      y[size_t(i)] += term;
+      if (sizes) (*sizes)[size_t(i)] += std::fabs(term);
+    }
+  return y;
+}
+
+inline ModelSpec spec_with(int hidden, SublayerSpec s) {
+  ModelSpec spec;
+  spec.hidden = hidden, spec.vocab = 64, spec.max_positions = 64;
+  spec.layers = {{{std::move(s)}}};
+  return spec;
+}
+
+// Threads and levels an operation is run with.
+struct Setting {
+  int threads;
+  IsaLevel isa;
+  bool float32;
+};
+inline std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (bool float32 : {false, true}) {
+    for (int threads : {1, 2, 3}) all.push_back({threads, supported_isa_levels().back(), float32});
+    all.push_back({1, IsaLevel::kScalar, float32});
+  }
+  return all;
+}
+inline CpuOptions options_of(const Setting& s, int vocab = 64) {
+  return {s.threads, s.isa, s.float32, std::vector<uint8_t>(size_t(vocab), 1)};
+}
+
+}  // namespace freetoken::testing

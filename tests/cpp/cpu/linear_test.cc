@@ -1,0 +1,169 @@
+// linear, mlp and logits of CpuOps: to the bit what one row and one output at a time give, and near double precision.
+#include <gtest/gtest.h>
+
+#include "cpu/cpu_case.h"
+#include "model/tiny_spec.h"
+
+namespace freetoken {
+namespace {
+
+using namespace freetoken::testing;
+
+constexpr double kU = 0x1p-24;
+constexpr int kRows = 17;
+using enum WeightFormat;
+
+struct Output {
+  TestWeight weight, bias;
+  LinearOutput handle;
+  std::vector<Values> expected;  // per row
+};
+
+TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
+  const std::vector<std::vector<WeightFormat>> mixes = {
+      {kF32}, {kBF16, kBF16, kBF16}, {kQ8_0, kBF16}, {kQ4_0, kQ8_0, kQ4_0}, {kQ4_1, kF16, kQ6_K, kBF16}, {kQ6_K, kQ4_1, kF32}};
+  const int k = 256, sizes[] = {33, 200, 7, 64};
+  for (const Setting& setting : settings()) {
+    CpuOps ops(options_of(setting));
+    ASSERT_TRUE(ops.reserve(kRows, 4, spec_with(k, make_mlp(32, {}))).ok());
+    auto queue = ops.make_queue();
+    ops.begin_step(*queue, {});
+    std::mt19937 rng(1);
+    const Tensor x = random_tensor(ops, kRows, k, rng);
+    for (const auto& mix : mixes) {
+      std::vector<Output> outputs;
+      for (size_t i = 0; i < mix.size(); i++) {
+        Output o{random_matrix(mix[i], sizes[i], k, rng), random_vector(sizes[i], 0, 1, rng), {}, {}};
+        TinyWeights weights;
+        const std::string name = std::to_string(&mix - &mixes[0]) + "." + std::to_string(i);
+        weights.add(name, o.weight);
+        if (i % 2 == 0) weights.add(name + "_bias", o.bias);
+        weights.fill(ops);
+        o.handle = {ops.weight(name), ops.vector(name + "_bias"), make_tensor(ops, kRows, sizes[i])};
+        ASSERT_TRUE(o.handle.weight.valid());
+        ASSERT_EQ(o.handle.bias.valid(), i % 2 == 0);
+        for (int r = 0; r < kRows; r++) {
+          o.expected.push_back(plain_matmul(o.weight, values_of(x, r), setting.float32));
+          plain_add(o.expected.back(), i % 2 == 0 ? &o.bias : nullptr);
+        }
+        outputs.push_back(std::move(o));
+      }
+      for (int rows : {1, 2, 5, kRows}) {
+        std::vector<LinearOutput> handles;
+        for (const Output& o : outputs) {
+          handles.push_back(o.handle);
+          for (int r = 0; r < kRows; r++) std::fill_n(row_of(o.handle.out, r), o.weight.n, NAN);
+        }
+        ops.linear(*queue, x.first_rows(rows), handles);
+        for (size_t i = 0; i < outputs.size(); i++)
+          for (int r = 0; r < rows; r++) {
+            const Output& o = outputs[i];
+            const Values got = values_of(o.handle.out, r);
+            ASSERT_TRUE(same_bits(got, o.expected[size_t(r)])) << traits(o.weight.format).name << ", " << setting.threads << " threads, " << rows << " rows";
+            if (!setting.float32 || rows != 2) continue;
+            // A chain of k fmas on exactly decoded weights, then the bias.
+            const Values from = values_of(x, r);
+            std::vector<double> sizes_of_terms;
+            const auto exact = exact_matmul(o.weight, {from.begin(), from.end()}, &sizes_of_terms);
+            for (size_t c = 0; c < exact.size(); c++)
+              ASSERT_NEAR(got[c], exact[c] + (i % 2 == 0 ? o.bias.values[c] : 0), kU * (k * sizes_of_terms[c] + std::fabs(got[c])) * 1.01);
+          }
+      }
+    }
+  }
+}
+
+struct MlpCase {
+  WeightFormat gate, up, down;
+  int inner;
+  bool bias;
+};
+
+TEST(CpuMlp, EqualsOneRowAtATime) {
+  const std::vector<MlpCase> cases = {
+      {kBF16, kBF16, kBF16, 96, false}, {kF32, kF32, kBF16, 41, true},    {kBF16, kBF16, kF32, 50, true},   {kQ8_0, kQ8_0, kQ4_1, 352, true},
+      {kQ4_0, kQ4_0, kQ6_K, 512, false}, {kBF16, kF32, kBF16, 41, true},  {kQ4_0, kQ4_1, kQ8_0, 160, true}, {kQ8_0, kQ6_K, kQ4_0, 288, false},
+      {kF32, kF16, kF32, 32, true},     {kQ4_1, kQ4_1, kQ4_1, 32, true},  {kBF16, kBF16, kBF16, 1, true}};
+  const int k = 256;
+  for (const Setting& setting : settings())
+    for (const MlpCase& c : cases) {
+      CpuOps ops(options_of(setting));
+      ASSERT_TRUE(ops.reserve(kRows, 4, spec_with(k, make_mlp(c.inner, {}))).ok());
+      auto queue = ops.make_queue();
+      ops.begin_step(*queue, {});
+      std::mt19937 rng(2);
+      TinyWeights weights;
+      weights.add("m.gate", random_matrix(c.gate, c.inner, k, rng));
+      weights.add("m.up", random_matrix(c.up, c.inner, k, rng));
+      weights.add("m.down", random_matrix(c.down, k, c.inner, rng));
+      for (const char* name : {"m.gate_bias", "m.up_bias"}) weights.add(name, random_vector(c.inner, 0, 0.5f, rng));
+      weights.add("m.down_bias", random_vector(k, 0, 0.5f, rng));
+      weights.fill(ops);
+      FeedForward plain{weights.at("m.gate"), weights.at("m.up"), weights.at("m.down")};
+      MlpArgs args;
+      args.gate_up = c.gate == c.up ? ops.weight("m.gate_up") : ops.weight("m.gate");
+      args.up = ops.weight("m.up");
+      ASSERT_EQ(args.up.valid(), c.gate != c.up);
+      args.down = ops.weight("m.down");
+      args.inner = c.inner;
+      if (c.bias) {
+        args.gate_bias = ops.vector("m.gate_bias"), args.up_bias = ops.vector("m.up_bias"), args.down_bias = ops.vector("m.down_bias");
+        plain.gate_bias = &weights.at("m.gate_bias"), plain.up_bias = &weights.at("m.up_bias"), plain.down_bias = &weights.at("m.down_bias");
+      }
+      const Tensor x = random_tensor(ops, kRows, k, rng), out = make_tensor(ops, kRows, k);
+      std::vector<Values> expected;
+      for (int r = 0; r < kRows; r++) expected.push_back(plain_feed_forward(plain, values_of(x, r), setting.float32));
+      for (int rows : {1, 3, kRows}) {
+        ops.mlp(*queue, x.first_rows(rows), args, out.first_rows(rows));
+        for (int r = 0; r < rows; r++)
+          ASSERT_TRUE(same_bits(values_of(out, r), expected[size_t(r)]))
+              << traits(c.gate).name << " " << traits(c.up).name << " " << traits(c.down).name << " inner " << c.inner << ", "
+              << setting.threads << " threads, level " << isa_name(setting.isa) << ", row " << r << " of " << rows;
+      }
+      if (!setting.float32) continue;
+      const Values from = values_of(x, 0), got = values_of(out, 0);
+      std::vector<double> g_size, u_size, y_size, input(from.begin(), from.end());
+      auto g = exact_matmul(plain.gate, input, &g_size), u = exact_matmul(plain.up, input, &u_size);
+      std::vector<double> error(g.size());
+      for (size_t i = 0; i < g.size(); i++) {
+        if (c.bias) g[i] += plain.gate_bias->values[i], u[i] += plain.up_bias->values[i];
+        const double silu = g[i] / (1 + std::exp(-g[i]));
+        // |silu'| < 1.1; the two chains have k + 1 roundings each, silu and the product at most 8.
+        error[i] = kU * ((k + 1) * (1.1 * g_size[i] * std::fabs(u[i]) + u_size[i] * std::fabs(silu)) + 8 * std::fabs(silu * u[i]) + (k + 1) * 1.1 * std::fabs(u[i]));
+        g[i] = silu * u[i];
+      }
+      auto y = exact_matmul(plain.down, g, &y_size);
+      for (int i = 0; i < k; i++) {
+        double bound = kU * (c.inner + 2) * (y_size[size_t(i)] + 2);
+        for (int j = 0; j < c.inner; j++)
+          bound += 1.1 * std::fabs(double(plain.down.values[size_t(i) * size_t(c.inner) + size_t(j)])) * error[size_t(j)];
+        ASSERT_NEAR(got[size_t(i)], y[size_t(i)] + (c.bias ? plain.down_bias->values[size_t(i)] : 0), bound);
+      }
+    }
+}
+
+TEST(CpuLogits, ScaleAndSoftcapFollowTheBias) {
+  std::mt19937 rng(3);
+  CpuOps ops(options_of({2, supported_isa_levels().back(), true}));
+  const int k = 48, vocab = 77;
+  ASSERT_TRUE(ops.reserve(4, 4, spec_with(k, make_mlp(32, {}))).ok());
+  auto queue = ops.make_queue();
+  TinyWeights weights;
+  weights.add("lm_head", random_matrix(kBF16, vocab, k, rng));
+  weights.add("lm_head_bias", random_vector(vocab, 0, 3, rng));
+  weights.fill(ops);
+  const Tensor x = random_tensor(ops, 4, k, rng, 20.0f), out = make_tensor(ops, 4, vocab);
+  ops.logits(*queue, x, ops.weight("lm_head"), ops.vector("lm_head_bias"), 0.25f, 5.0f, out);
+  for (int r = 0; r < 4; r++) {
+    const Values from = values_of(x, r), got = values_of(out, r);
+    std::vector<double> sizes;
+    const auto y = exact_matmul(weights.at("lm_head"), {from.begin(), from.end()}, &sizes);
+    for (int i = 0; i < vocab; i++) {
+      const double scaled = 0.25 * (y[size_t(i)] + weights.at("lm_head_bias").values[size_t(i)]);
+      EXPECT_NEAR(got[size_t(i)], 5 * std::tanh(scaled / 5), kU * (k + 2) * sizes[size_t(i)] + 10 * kU * 5);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace freetoken
