@@ -63,6 +63,7 @@ void EngineLoop::shutdown() {
     stop_ = true;
     wake_.notify_one();
   }
+  const std::lock_guard lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -151,17 +152,19 @@ void EngineLoop::flush_events() {
 }
 
 void EngineLoop::fail_all(const Status& error) {
+  std::vector<std::pair<RequestId, Request>> inbox;
   {
     const std::lock_guard lock(mutex_);
     health_ = error;
-    for (auto& [id, request] : inbox_) {
-      Event event;
-      event.request = id;
-      event.finish = FinishReason::kError;
-      event.error = error;
-      parts_.sink->on_event(std::move(event));
-    }
-    inbox_.clear();
+    inbox.swap(inbox_);
+  }
+  for (auto& [id, request] : inbox) {
+    Event event;
+    event.request = id;
+    event.finish = FinishReason::kError;
+    event.error = error;
+    event.prompt_tokens = int(request.prompt.size());
+    parts_.sink->on_event(std::move(event));
   }
   for (auto& [id, active] : active_) finish(*active, FinishReason::kError, error);
   flush_events();

@@ -69,6 +69,7 @@ class EngineLoop final : public Engine {
   bool stop_ = false;
   Status health_;
   EngineStats stats_;
+  std::mutex join_mutex_;      // shutdown() from several threads
   RequestId next_id_ = 1;
   uint64_t next_seed_;
 

@@ -38,6 +38,8 @@ Status EngineLoop::forward(const std::vector<StepItem>& items) {
     const StepItem& item = items[i];
     const Sequence& s = *item.sequence;
     ActiveRequest& active = *active_.at(s.id);
+    if (item.first_position == 0 && active.request.prompt_logprobs)
+      active.prompt_logprobs.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
     page_lists_[i].clear();
     for (const auto& pages : s.pages) page_lists_[i].push_back(pages.data());
     sequences_.push_back({int32_t(rows_.size()), item.count, page_lists_[i].data()});
@@ -51,6 +53,8 @@ Status EngineLoop::forward(const std::vector<StepItem>& items) {
   parts_.ops->begin_step(*queue_, {rows_, sequences_});
   parts_.model->forward(*queue_, int(rows_.size()), 0, parts_.model->layers());
   for (const StepItem& item : items) item.sequence->computed += item.count;
+  // Chunks of prompts may want no logits; a failure of their layers must not wait for the next step.
+  if (logit_rows.empty()) FT_RETURN_IF_ERROR(parts_.ops->wait(*queue_, {}));
   FT_RETURN_IF_ERROR(evaluate(logit_rows));
   for (const StepItem& item : items) {
     Sequence& s = *item.sequence;
@@ -130,8 +134,6 @@ Status EngineLoop::evaluate(std::vector<LogitRow>& rows) {
 }
 
 void EngineLoop::take_prompt_row(ActiveRequest& active, const SampleResult& result) {
-  if (active.prompt_logprobs.empty())
-    active.prompt_logprobs.push_back({active.sequence->tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
   active.prompt_logprobs.push_back({result.token, result.logprob, result.top});
 }
 
@@ -147,8 +149,6 @@ void EngineLoop::take_sample(ActiveRequest& active, const SampleResult& result) 
   Sequence& s = *active.sequence;
   touch(active);
   if (s.sampled_tokens() == 0) {
-    if (active.request.prompt_logprobs && active.prompt_logprobs.empty())
-      active.prompt_logprobs.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
     active.event.prompt_logprobs = std::move(active.prompt_logprobs);
     active.event.logits = std::move(active.prompt_logits);
   }

@@ -1,0 +1,160 @@
+// An EngineLoop on a tiny model, and a sink that keeps what every request was told.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cpu/cpu_ops.h"
+#include "engine/engine_loop.h"
+#include "model/tiny_spec.h"
+#include "model/tiny_weights.h"
+
+namespace freetoken::testing {
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::string text, stop_match;
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  std::vector<float> logits;
+  FinishReason finish = FinishReason::kNone;
+  Status error;
+  int prompt_tokens = 0, completion_tokens = 0, events = 0, finishes = 0;
+};
+
+class CollectingSink : public EventSink {
+ public:
+  void on_event(Event&& e) override {
+    if (hook) hook(e);
+    const std::lock_guard lock(mutex_);
+    Outcome& o = outcomes_[e.request];
+    EXPECT_EQ(o.finishes, 0) << "an event after the last one";
+    o.events++;
+    o.tokens.insert(o.tokens.end(), e.tokens.begin(), e.tokens.end());
+    o.text += e.text;
+    o.logprobs.insert(o.logprobs.end(), e.logprobs.begin(), e.logprobs.end());
+    EXPECT_TRUE(e.prompt_logprobs.empty() || o.prompt_logprobs.empty()) << "prompt log-probabilities come once";
+    o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.prompt_logprobs.begin(), e.prompt_logprobs.end());
+    o.logits.insert(o.logits.end(), e.logits.begin(), e.logits.end());
+    o.prompt_tokens = e.prompt_tokens;
+    EXPECT_GE(e.completion_tokens, o.completion_tokens);
+    o.completion_tokens = e.completion_tokens;
+    EXPECT_EQ(o.completion_tokens, int(o.tokens.size()));
+    if (e.finish == FinishReason::kNone) return;
+    o.finish = e.finish, o.stop_match = e.stop_match, o.error = e.error;
+    o.finishes++;
+    changed_.notify_all();
+  }
+  void on_step_end() override { steps++; }
+
+  Outcome wait(RequestId id) {
+    std::unique_lock lock(mutex_);
+    const bool done = changed_.wait_for(lock, std::chrono::seconds(60), [&] { return outcomes_[id].finishes > 0; });
+    EXPECT_TRUE(done) << "request " << id << " never ended";
+    return outcomes_[id];
+  }
+  Outcome now(RequestId id) {
+    const std::lock_guard lock(mutex_);
+    return outcomes_[id];
+  }
+
+  std::function<void(const Event&)> hook;  // on the engine thread
+  std::atomic<int> steps{0};
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Outcome> outcomes_;
+};
+
+// Two letters an id; then pieces of a character, control tokens, and ids that are never sampled.
+inline Vocab tiny_vocab(int size, bool ascii_only = false) {
+  Vocab vocab;
+  for (int i = 0; i < size; i++) {
+    std::string bytes = {char('a' + i % 26), char('a' + i / 26)};
+    uint8_t flags = 0;
+    if (i >= size - 3) flags = Vocab::kUnused;
+    else if (i >= size - 6) flags = Vocab::kSpecial, bytes = "<" + bytes + ">";
+    else if (i >= size - 9 && !ascii_only) bytes = std::string("\xe2\x82\xac").substr(size_t(i - (size - 9)), 1);
+    vocab.bytes.push_back(bytes);
+    vocab.flags.push_back(flags);
+  }
+  return vocab;
+}
+
+struct EngineSetup {
+  int threads = 1, max_rows = 64, max_running = 4, pages = 64, max_sequence_tokens = 640, max_logit_rows = 64;
+  bool float32 = false;
+  DType kv_dtype = DType::kBF16;
+  std::vector<int32_t> eos = {};
+  bool ascii_only = false;
+  std::function<std::unique_ptr<Ops>(std::unique_ptr<Ops>)> wrap;  // puts another Ops before the CPU's
+};
+
+class TinyEngine {
+ public:
+  TinyEngine(const ModelSpec& spec, const TinyWeights& weights, const EngineSetup& setup) : sink(std::make_shared<CollectingSink>()) {
+    EngineParts parts;
+    parts.vocab = tiny_vocab(spec.vocab, setup.ascii_only);
+    std::vector<uint8_t> usable;
+    for (uint8_t flags : parts.vocab.flags) usable.push_back(!(flags & Vocab::kUnused));
+    parts.ops = std::make_unique<CpuOps>(CpuOptions{setup.threads, supported_isa_levels().back(), setup.float32, usable});
+    weights.fill(*parts.ops);
+    if (setup.wrap) parts.ops = setup.wrap(std::move(parts.ops));
+    auto model = Model::create(spec, *parts.ops, {setup.max_rows, setup.max_running, setup.max_logit_rows, setup.kv_dtype});
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    parts.model = std::move(*model);
+    const std::vector<int32_t> pages = {setup.pages};
+    EXPECT_TRUE(parts.ops->allocate_kv(parts.model->kv_layout().groups, pages).ok());
+    parts.eos_token_ids = setup.eos;
+    parts.limits = {.max_running = setup.max_running, .max_rows = setup.max_rows, .page_tokens = kPageTokens, .pages = {setup.pages}};
+    parts.max_logit_rows = setup.max_logit_rows;
+    parts.max_sequence_tokens = setup.max_sequence_tokens;
+    parts.sink = sink;
+    engine = std::make_unique<EngineLoop>(std::move(parts));
+  }
+
+  RequestId submit(Request request) {
+    RequestId id = 0;
+    const Status status = engine->submit(std::move(request), &id);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return id;
+  }
+  Outcome run(Request request) { return sink->wait(submit(std::move(request))); }
+
+  void expect_idle() {
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.waiting, 0);
+    EXPECT_EQ(stats.kv_pages_used, 0);
+  }
+
+  std::shared_ptr<CollectingSink> sink;
+  std::unique_ptr<EngineLoop> engine;
+};
+
+inline Request make_request(std::vector<int32_t> prompt, int max_tokens, float temperature = 0.0f) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  r.sampling.temperature = temperature;
+  return r;
+}
+
+inline std::vector<int32_t> random_prompt(int count, std::mt19937& rng, int vocab = 131) {
+  std::vector<int32_t> tokens(size_t(count), 0);
+  for (int32_t& t : tokens) t = int32_t(rng() % unsigned(vocab));
+  return tokens;
+}
+
+inline WeightFormat mixed_formats(const std::string& name) {
+  if (name.find("router") != std::string::npos || name == "embed") return WeightFormat::kF32;
+  if (name.find(".experts.") != std::string::npos) return name.back() == 'n' ? WeightFormat::kQ4_1 : WeightFormat::kQ8_0;
+  return name.find(".0.") != std::string::npos ? WeightFormat::kBF16 : WeightFormat::kQ8_0;
+}
+
+}  // namespace freetoken::testing
