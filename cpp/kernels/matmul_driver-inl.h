@@ -12,7 +12,7 @@ namespace freetoken::FT_ISA {
 namespace {
 
 constexpr int kRowBlock = 96;
-// Measured: 1536 loses 5 to 15 points of the read bandwidth, 3072 up to 5, 9216 up to 3.
+// Measured: 1536 and 3072 lose read bandwidth, 6144 is equal, 9216 equal or lower (docs/performance.md).
 constexpr size_t kAhead = 4608;
 
 struct Job {

@@ -103,7 +103,7 @@ void integer_tile(const TileArgs& t) {
 }
 
 // Eight rows at 512 bits keep 16 integer sums in registers and some of the fp32 sums on the stack, where the final fma
-// of a block finds them: 3 points of the dot peak over six rows that fit, and 10 to 16 of the bandwidth at eight rows.
+// of a block finds them: 10 to 16 points of the read bandwidth at eight rows over six that fit (docs/performance.md).
 constexpr int kIntegerRows = FT_MATMUL_512 ? 8 : 4;
 
 template <class Format>
