@@ -82,7 +82,8 @@ def main(directory: Path) -> None:
         matrix(block + "attn_k.weight", KV_HEADS * HEAD_DIM, HIDDEN)
         matrix(block + "attn_v.weight", KV_HEADS * HEAD_DIM, HIDDEN)
         matrix(block + "attn_output.weight", HIDDEN, HEADS * HEAD_DIM)
-        writer.add_tensor(block + "ffn_gate_inp.weight", rng.standard_normal((EXPERTS, HIDDEN), dtype=np.float32) * 0.02)
+        router = rng.standard_normal((EXPERTS, HIDDEN), dtype=np.float32) * 0.02
+        writer.add_tensor(block + "ffn_gate_inp.weight", router)
         matrix(block + "ffn_gate_exps.weight", EXPERTS, INNER, HIDDEN)
         matrix(block + "ffn_up_exps.weight", EXPERTS, INNER, HIDDEN)
         matrix(block + "ffn_down_exps.weight", EXPERTS, HIDDEN, INNER)

@@ -2,8 +2,8 @@
 
     python bench/compare/ours.py MODEL --mode decode|batch8|prefill [--threads 2] [--tokens 128]
 
-decode: tokens/s of one sequence after a one-token prompt. batch8: tokens/s of 8 sequences together after 16-token prompts.
-prefill: tokens/s of one prompt of 512. The same work llama-bench (tg128, pp512) and llama-batched-bench do.
+decode: tokens/s of one sequence after a one-token prompt. batch8: tokens/s of 8 sequences together after 16-token
+prompts. prefill: tokens/s of one prompt of 512. The same work llama-bench (tg128, pp512) and llama-batched-bench do.
 """
 
 from __future__ import annotations
