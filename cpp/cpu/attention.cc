@@ -71,11 +71,12 @@ void CpuOps::attention(Queue&, const AttentionArgs& args) {
           partials += u.partitions;
           units.push_back(u);
         }
-  const bool spread = int(units.size()) < 4 * threads && partials > int64_t(units.size());
+  bool spread = int(units.size()) < 4 * threads && partials > int64_t(units.size());
   const int64_t partial_floats = int64_t(kMaxQueries) * (2 + spec.v_dim);
   if (spread && partials_.size_bytes() < size_t(partials * partial_floats) * sizeof(float)) {
     auto memory = Memory::allocate(size_t(partials * partial_floats) * 2 * sizeof(float));
     if (memory.ok()) partials_ = std::move(*memory);
+    else spread = false;
   }
   std::vector<std::pair<int, int>> spread_units;  // (unit, partition)
   if (spread)
