@@ -205,7 +205,7 @@ TEST_F(Load, RandomDamageIsNeverMoreThanAStatus) {
         const size_t end = text.find_first_not_of("0123456789.e-", digit);
         text.replace(digit, std::min(end, text.size()) - digit, values[rng() % std::size(values)]);
       }
-      if (text.empty()) text = "x";
+      if (text.empty()) text.assign(1, 'x');
     }
     MemoryPlan plan;
     std::string canonical;

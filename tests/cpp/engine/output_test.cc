@@ -140,6 +140,27 @@ TEST(EngineOutput, SeedsDecide) {
   EXPECT_NE(tiny.run(request).tokens, tiny.run(request).tokens) << "absent: a fresh one per request";
 }
 
+// The draw of a token is Philox at its position in the sequence, prompt included: what the sampler (with oracles of its own)
+// gives for the logits that came with it.
+TEST(EngineOutput, DrawsAreThoseOfTheTokensPosition) {
+  const ModelSpec spec = llama_spec();
+  const TinyWeights weights = random_weights(spec, 42, mixed_formats);
+  std::vector<uint8_t> usable(kVocab, 1);
+  std::fill(usable.end() - 3, usable.end(), uint8_t(0));
+  Sampler sampler(usable);
+  TinyEngine tiny(spec, weights, {.max_rows = 16});
+  std::mt19937 rng(6);
+  for (int prompt : {1, 16, 70}) {
+    Request request = make_request(random_prompt(prompt, rng), 15, 1.3f);
+    request.sampling.seed = 99, request.sampling.top_k = 40, request.sampling.top_p = 0.95f;
+    request.logits = LogitsMode::kSampled;
+    const Outcome o = tiny.run(request);
+    ASSERT_EQ(o.tokens.size(), 15u);
+    for (int t = 0; t < 15; t++)
+      EXPECT_EQ(o.tokens[size_t(t)], sampler.sample(o.logits.data() + t * kVocab, {1.3f, 40, 0.95f, 99}, uint32_t(prompt + t), 0));
+  }
+}
+
 TEST(EngineOutput, LogitsModesCarryTheirRows) {
   const ModelSpec spec = moe_spec();
   const TinyWeights weights = random_weights(spec, 43, mixed_formats);
