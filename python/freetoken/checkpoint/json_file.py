@@ -7,10 +7,10 @@ import os
 from typing import Any
 
 from freetoken.errors import ModelError
+from freetoken.nesting import MAX_DEPTH, is_shallow
 
 MAX_FILE_BYTES = 32 << 20
 MAX_VALUES = 4 << 20  # each costs about 100 bytes of Python objects
-MAX_DEPTH = 64
 
 
 def parse_json(raw: bytes, path: str, part: str = "", *, unique_keys: bool = False) -> Any:
@@ -28,7 +28,7 @@ def parse_json(raw: bytes, path: str, part: str = "", *, unique_keys: bool = Fal
         raise ModelError(path, part, f"JSON nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:  # decoding, syntax, integers too long for int(), and our own refusals
         raise ModelError(path, part, f"not valid JSON: {error}") from None
-    if not _shallow(value):
+    if not is_shallow(value):
         raise ModelError(path, part, f"JSON nested deeper than {MAX_DEPTH}")
     return value
 
@@ -69,14 +69,3 @@ def _unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise ValueError(f"key {key!r} appears twice")
             seen.add(key)
     return result
-
-
-def _shallow(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            child for v in level if isinstance(v, (dict, list)) for child in (v.values() if isinstance(v, dict) else v)
-        ]
-        if not level:
-            return True
-    return False

@@ -60,7 +60,7 @@ def _overrides(ctx: click.Context, param: click.Parameter, value: str | None) ->
         return {}
     try:
         parsed = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise click.BadParameter('must be a JSON object, such as {"rope_theta": 1000000}')

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
+from freetoken.nesting import MAX_DEPTH, is_shallow
 from freetoken.server import fields
 from freetoken.server.errors import ApiError, bad_request
 from freetoken.server.schema import Fields, validate
@@ -33,6 +34,8 @@ async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
         raise bad_request(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         raise bad_request("the body must be a JSON object", code="invalid_json")
+    if not is_shallow(value):
+        raise bad_request(f"the body is nested deeper than {MAX_DEPTH}", code="invalid_json")
     return value
 
 

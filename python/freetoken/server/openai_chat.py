@@ -19,7 +19,7 @@ from freetoken.server import fields
 from freetoken.server.body import parse, read_object
 from freetoken.server.errors import ApiError, bad_request
 from freetoken.server.generation import Delta, deltas, submit, usage, while_connected
-from freetoken.server.sampling import core_request, room_for
+from freetoken.server.sampling import core_request, refuse_oversized, room_for
 from freetoken.server.schema import ChatFields
 from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
 from freetoken.server.state import ServedModel, ServerState
@@ -92,7 +92,13 @@ async def _prompt_of(values: ChatFields, model: ServedModel) -> list[int]:
     if values.reasoning_effort is not None:
         variables.setdefault("reasoning_effort", values.reasoning_effort)
     try:
-        return await asyncio.to_thread(model.prompter.encode, values.messages, variables, values.add_generation_prompt)
+        return await asyncio.to_thread(
+            model.prompter.encode,
+            values.messages,
+            variables,
+            values.add_generation_prompt,
+            lambda size_bytes: refuse_oversized(size_bytes, model, "messages"),
+        )
     except MessageError as error:
         raise bad_request(str(error), error.param) from None
     except ValueError as error:

@@ -20,7 +20,7 @@ from freetoken.server.body import parse, read_object
 from freetoken.server.errors import ApiError, bad_request
 from freetoken.server.generation import Delta, deltas, submit, usage, while_connected
 from freetoken.server.legacy_logprobs import LegacyLogprobs, join
-from freetoken.server.sampling import core_request, room_for
+from freetoken.server.sampling import core_request, refuse_oversized, room_for
 from freetoken.server.schema import CompletionFields
 from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
 from freetoken.server.state import ServedModel, ServerState
@@ -128,10 +128,13 @@ def _encode(values: CompletionFields, model: ServedModel) -> list[_Prompt]:
     prompts = []
     for prompt in values.prompt:
         if isinstance(prompt, str):
+            refuse_oversized(len(prompt.encode()), model, "prompt")
             try:
                 tokens = with_one_bos(model.tokenizer.encode(prompt, allow_special=True), model.tokenizer)
             except ValueError as error:
                 raise bad_request(str(error), "prompt") from None
+            # Now, and not after 127 others were encoded.
+            room_for(tokens, None, model, "prompt", at_least_tokens=0 if values.max_tokens == 0 else 1)
             prompts.append(_Prompt(tokens, prompt))
             continue
         for token in prompt:

@@ -27,6 +27,9 @@ class ServedModel:
     generation_defaults: dict[str, Any] = field(default_factory=dict)
     created: int = field(default_factory=lambda: int(time.time()))
 
+    def __post_init__(self) -> None:
+        self.longest_token_bytes = max(map(len, self.token_bytes), default=1) or 1
+
 
 @dataclass
 class Progress:
