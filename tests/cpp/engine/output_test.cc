@@ -105,7 +105,7 @@ TEST(EngineOutput, DoesNotDependOnWhatElseRuns) {
       tiny.expect_idle();
     }
     const std::vector<EngineSetup> setups = {{.threads = 1, .max_rows = 200, .max_running = 14, .max_logit_rows = 200},
-                                             {.threads = 2, .max_rows = 14, .max_running = 14, .max_logit_rows = 3, .pages = 24},
+                                             {.threads = 2, .max_rows = 14, .max_running = 14, .pages = 24, .max_logit_rows = 3},
                                              {.threads = 3, .max_rows = 33, .max_running = 3, .pages = 12}};
     for (EngineSetup setup : setups) {
       setup.eos = {17};
