@@ -63,7 +63,7 @@ def open_gguf(path: str) -> GgufModel:
     """Reads the header of `path` and of the other files of its set. Raises ModelError."""
     paths = split_paths(path)
     for i, file in enumerate(paths):
-        if not os.path.isfile(file):
+        if not os.path.lexists(file):
             part = f"file {i + 1} of the {len(paths)} of this model" if len(paths) > 1 else "this file"
             raise ModelError(file, "", f"{part} does not exist")
     first = read_header(paths[0])

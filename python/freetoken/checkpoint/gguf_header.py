@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from freetoken.checkpoint.ggml_types import GGML_TYPES
+from freetoken.checkpoint.regular_file import open_regular
 from freetoken.checkpoint.tensor_entry import TensorEntry, format_shape
 from freetoken.errors import ModelError
 
@@ -61,7 +62,7 @@ def read_header(path: str) -> GgufHeader:
     """Reads the header of the file at `path`; raises ModelError for anything that does not add up."""
     path = os.path.abspath(path)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size < 24:
                 raise ModelError(path, "", f"not a GGUF file: {size} bytes, the shortest header is 24")

@@ -28,6 +28,7 @@ def open_directory(folder: str, name: str, hf_overrides: Mapping[str, Any] | Non
     folder = os.path.abspath(folder)
     config_path = os.path.join(folder, "config.json")
     config = merged(read_json_object(config_path), hf_overrides or {})
+    _refuse_shadowed(config, hf_overrides or {})
     try:
         architecture = architecture_of(config)
         parsed = parse_config(config)
@@ -68,6 +69,18 @@ def merged(config: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
         old = result.get(key)
         result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
     return result
+
+
+def _refuse_shadowed(config: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+    """An override that another value of `config` outranks would have no effect."""
+    for outer in ("rope_parameters", "rope_scaling"):
+        inner = config.get(outer)
+        for key in ("rope_theta", "partial_rotary_factor"):
+            if key in overrides and isinstance(inner, dict) and inner.get(key) not in (None, overrides[key]):
+                raise ConfigError(
+                    f"the override of {key} has no effect: this model has it in {outer}; "
+                    f'write {{"{outer}": {{"{key}": ...}}}}'
+                )
 
 
 def _optional(path: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any
 
+from freetoken.checkpoint.regular_file import open_regular
 from freetoken.errors import ModelError
 from freetoken.nesting import MAX_DEPTH, is_shallow
 
@@ -44,7 +45,7 @@ def read_json_object(path: str, max_bytes: int = MAX_FILE_BYTES) -> dict[str, An
 def read_bounded(path: str, max_bytes: int) -> bytes:
     """All bytes of a regular file that is at most `max_bytes` long."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > max_bytes:
                 raise ModelError(path, "", f"{size} bytes, at most {max_bytes} are allowed")

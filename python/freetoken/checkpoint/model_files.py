@@ -47,7 +47,8 @@ def sampling_defaults(values: dict[str, Any], path: str, keys: Iterable[tuple[st
         value = values.get(key)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 <= value <= (1 if name == "top_p" else 1e9) or (name == "top_k" and value != int(value)):
             raise ModelError(path, key, f"{str(value)[:40]} is not a sampling parameter")
         found[name] = value
     return found

@@ -38,9 +38,9 @@ def open_model(
             return open_directory(folder, os.path.basename(folder), hf_overrides)
         model = gguf
     if os.path.exists(model) or model.endswith(".gguf"):
-        if not os.path.isfile(model):
+        if not os.path.lexists(model):
             raise ModelError(model, "", "no such file")
-        if not model.endswith(".gguf"):
+        if os.path.isfile(model) and not model.endswith(".gguf"):
             raise ModelError(model, "", "a file, but not a .gguf; for safetensors name the directory")
         _no_overrides(hf_overrides, model)
         return open_gguf_file(model, _gguf_name(model))

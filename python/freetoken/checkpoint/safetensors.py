@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from freetoken.checkpoint.json_file import parse_json
+from freetoken.checkpoint.regular_file import open_regular
 from freetoken.checkpoint.tensor_entry import TensorEntry, format_shape
 from freetoken.errors import ModelError
 
@@ -48,7 +49,7 @@ def read_safetensors(path: str) -> dict[str, TensorEntry]:
     """Tensors of the file at `path` by name. Reads the header only."""
     path = os.path.abspath(path)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size < 8:
                 raise ModelError(path, "", f"{size} bytes: too short for a safetensors file, fetch it again")

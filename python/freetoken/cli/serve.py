@@ -44,10 +44,14 @@ def _api_key(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 def _template(ctx: click.Context, param: click.Parameter, value: Path | None) -> str | None:
     if value is None:
         return None
+    from freetoken.checkpoint.regular_file import open_regular  # late: --help need not load the package
+
     try:
-        if value.stat().st_size > _MAX_TEMPLATE_BYTES:
+        with open_regular(str(value)) as file:  # not a FIFO or /dev/zero
+            data = file.read(_MAX_TEMPLATE_BYTES + 1)
+        if len(data) > _MAX_TEMPLATE_BYTES:
             raise click.BadParameter(f"{value} is larger than {_MAX_TEMPLATE_BYTES} bytes")
-        text = value.read_text(encoding="utf-8")
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"cannot read {value}: {error}") from None
     if not text.strip():

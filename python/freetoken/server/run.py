@@ -75,9 +75,8 @@ def run_server(
     try:
         listener = _bind(options.host, options.port)
     except OSError as error:
-        display.error(
-            f"cannot listen on {options.host}:{options.port}: {error.strerror or error}; choose another --port"
-        )
+        where = f"{options.host}:{options.port}"
+        display.error(f"cannot listen on {where}: {error.strerror or error}; choose another --port or --host")
         return 1
     if options.api_key is None and options.host not in _LOOPBACK:
         display.warning(f"anyone who reaches {options.host} can use this server; --api-key asks for a key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import gguf
@@ -37,6 +38,56 @@ def test_directory(tmp_path):
     assert model.eos_token_ids == [1, 2, 3]  # generation_config, config, tokenizer
     assert model.generation_defaults == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
     assert model.tokenizer.bos_token_id == 0
+
+
+@pytest.mark.parametrize(
+    "key, value", [("temperature", -1), ("temperature", "hot"), ("top_k", 1.5), ("top_k", True), ("top_p", 7)]
+)
+def test_a_default_that_no_request_could_have_is_refused(tmp_path, key, value):
+    write_hf(tmp_path)
+    edit(tmp_path / "generation_config.json", **{key: value})
+    with pytest.raises(ModelError, match=f"generation_config.json: {key}: {value} is not a sampling parameter"):
+        open_model(str(tmp_path))
+
+
+FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+
+
+@pytest.mark.parametrize("name", [*FILES, "special_tokens_map.json", "chat_template.jinja"])
+@pytest.mark.parametrize("kind", ["FIFO", "directory", "loop"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, name, kind):
+    write_hf(tmp_path)
+    path = tmp_path / name
+    path.unlink(missing_ok=True)
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(name)
+        if name not in ("config.json", "model.safetensors", "tokenizer.json"):
+            return  # a broken link in place of an optional file is the file's absence
+    with pytest.raises(ModelError) as caught:
+        open_model(str(tmp_path))
+    assert caught.value.file.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind, says", [("FIFO", "it is a FIFO, not a file"), ("loop", "symbolic links")])
+def test_a_gguf_that_is_no_file_is_named_for_what_it_is(tmp_path, kind, says):
+    path = tmp_path / "model.gguf"
+    os.mkfifo(path) if kind == "FIFO" else path.symlink_to("model.gguf")
+    with pytest.raises(ModelError, match=says):
+        open_model(str(path))
+
+
+def test_an_override_without_effect_is_refused(tmp_path):
+    """Values inside rope_parameters outrank those beside it, as in transformers."""
+    write_hf(tmp_path, CONFIG | {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})
+    with pytest.raises(ConfigError, match=r'write \{"rope_parameters": \{"rope_theta": \.\.\.\}\}'):
+        open_model(str(tmp_path), hf_overrides={"rope_theta": 1e6})
+    before = open_model(str(tmp_path)).spec
+    after = open_model(str(tmp_path), hf_overrides={"rope_parameters": {"rope_theta": 1e6}}).spec
+    assert before != after
 
 
 def test_each_source_of_end_tokens(tmp_path):

@@ -102,6 +102,8 @@ def test_everything_given(ft, tmp_path):
         (["--model", "x", "--hf-overrides", "[]"], "JSON object"),
         (["--model", "x", "--hf-overrides", "{"], "not JSON"),
         (["--model", "x", "--chat-template", "/nowhere/t.jinja"], "cannot read"),
+        (["--model", "x", "--chat-template", "/dev/zero"], "a device, not a file"),
+        (["--model", "x", "--hf-overrides", "[" * 50_000], "not JSON"),
         (["--model", "x", "--unknown"], "No such option"),
     ],
 )
