@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -28,6 +29,10 @@ class TemplateFault(Exception):
         self.kind = kind
 
 
+class _WorkerDied(TemplateFault):
+    pass
+
+
 class TemplateRenderer:
     """One worker, one render at a time; safe to call from any thread. `deadline_s` bounds one render."""
 
@@ -45,8 +50,14 @@ class TemplateRenderer:
     def render(self, context: dict[str, Any]) -> str:
         """The prompt text for these template variables. TemplateFault when the template fails or takes too long."""
         with self._lock:
-            process = self._ensure_started()
-            answer = self._exchange(process, context, self._deadline_s)
+            # A worker killed from outside, perhaps long ago, is no fault of this conversation; what kills it kills two.
+            for last in (False, True):
+                try:
+                    answer = self._exchange(self._ensure_started(), context, self._deadline_s)
+                    break
+                except _WorkerDied:
+                    if last:
+                        raise
         if "error" in answer:
             raise TemplateFault(answer["error"], answer["kind"])
         return answer["text"]
@@ -79,7 +90,8 @@ class TemplateRenderer:
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):  # what was not written yet cannot be any more
+                        pipe.close()
             self._process = None
 
     def _exchange(self, process: subprocess.Popen[bytes], message: dict[str, Any], deadline_s: float) -> dict[str, Any]:
@@ -94,7 +106,7 @@ class TemplateRenderer:
             raise TemplateFault(f"the template took longer than {deadline_s:g} s", "deadline") from None
         except (BrokenPipeError, EOFError):
             self._stop()
-            raise TemplateFault("the template worker died, probably out of memory", "limit") from None
+            raise _WorkerDied("the template worker died, probably out of memory", "limit") from None
 
 
 def _read_exactly(descriptor: int, size_bytes: int, until: float) -> bytes:

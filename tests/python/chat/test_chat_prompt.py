@@ -217,3 +217,36 @@ def test_bad_messages_name_the_place(messages, param):
     with pytest.raises(MessageError) as caught:
         normalise(messages, keep_developer=False)
     assert caught.value.param == param
+
+
+def test_a_worker_killed_from_outside_costs_no_request():
+    renderer = TemplateRenderer("{{ x }}")
+    try:
+        for i in range(3):
+            assert renderer.render({"x": i}) == str(i)
+            process = renderer._process
+            process.kill()
+            process.wait()
+            process.poll = lambda: None  # as when the death is a moment old
+    finally:
+        renderer.close()
+
+
+def test_what_kills_every_worker_is_a_fault_of_the_template(monkeypatch):
+    renderer = TemplateRenderer("{{ x }}")
+    start = renderer._ensure_started
+    started = []
+
+    def start_and_kill():
+        process = start()
+        process.kill()
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(renderer, "_ensure_started", start_and_kill)
+    try:
+        with pytest.raises(TemplateFault, match="worker died") as caught:
+            renderer.render({"x": 1})
+        assert caught.value.kind == "limit" and len(started) == 2
+    finally:
+        renderer.close()
