@@ -11,6 +11,7 @@ namespace freetoken {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxThreadsPerCore = 4;  // 1000 threads on 2 cores take minutes for a step: all wait for each other
 constexpr int kMaxRunning = 4096;
 constexpr int kMaxBatchTokens = 65536;
 
@@ -24,6 +25,11 @@ Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
 
 Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   FT_RETURN_IF_ERROR(in_range("threads", options.threads, 0, kMaxThreads));
+  const int cores = read_topology().usable_cores;
+  if (options.threads > kMaxThreadsPerCore * std::max(cores, 2))
+    return InvalidArgument("threads is " + std::to_string(options.threads) + ", more than " + std::to_string(kMaxThreadsPerCore) +
+                           " for each of the cores this process may use (" + std::to_string(cores) +
+                           "): they would wait for each other; 0 takes one per core");
   FT_RETURN_IF_ERROR(in_range("max_running_requests", options.max_running_requests, 1, kMaxRunning));
   FT_RETURN_IF_ERROR(in_range("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
   FT_RETURN_IF_ERROR(in_range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 30));
@@ -37,7 +43,7 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   if (options.max_sequence_tokens > out->spec.max_positions)
     return InvalidArgument("max_sequence_tokens is " + std::to_string(options.max_sequence_tokens) + ", the model has " +
                            std::to_string(out->spec.max_positions) + " positions");
-  out->threads = options.threads ? options.threads : read_topology().usable_cores;
+  out->threads = options.threads ? options.threads : cores;
   out->max_running_requests = options.max_running_requests;
   out->max_batch_tokens = std::max(options.max_batch_tokens, options.max_running_requests);
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "api/checkpoint_files.h"
+#include "platform/topology.h"
 
 namespace freetoken {
 namespace {
@@ -115,6 +116,7 @@ TEST_F(Load, BadOptions) {
   const std::vector<Case> cases = {
       {"threads", [](LoadOptions& o) { o.threads = -1; }},
       {"threads", [](LoadOptions& o) { o.threads = 1 << 20; }},
+      {"threads is", [](LoadOptions& o) { o.threads = 4 * std::max(read_topology().usable_cores, 2) + 1; }},
       {"max_running_requests", [](LoadOptions& o) { o.max_running_requests = 0; }},
       {"max_batch_tokens", [](LoadOptions& o) { o.max_batch_tokens = 0; }},
       {"max_batch_tokens", [](LoadOptions& o) { o.max_batch_tokens = 1 << 30; }},
