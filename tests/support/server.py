@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -39,7 +38,7 @@ def serve(*arguments: str, timeout_s: float = 180) -> Iterator[Server]:
     """`ft serve` with these arguments, ready; ended by SIGTERM, and its exit code must then be 0."""
     port = free_port()
     command = [sys.executable, "-m", "freetoken", "serve", "--port", str(port), *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(os.environ), text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + timeout_s

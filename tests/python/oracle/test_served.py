@@ -18,7 +18,8 @@ TOLERANCE = 2e-3
 def test_echo_logprobs(family):
     made = make.checkpoint(family)
     goldens = golden.read(made.golden)
-    with serve("--model", str(made.model), "--served-model-name", "m", "--dtype", "float32", "--activations", "float32") as s:
+    exact = ("--dtype", "float32", "--activations", "float32")
+    with serve("--model", str(made.model), "--served-model-name", "m", *exact) as s:
         for length in (7, 65, 300):
             case = goldens[length]
             prompt = [int(token) for token in case.prompt]
@@ -43,6 +44,8 @@ def test_echo_logprobs(family):
 def test_load_memory():
     """From start to ready: at most the weights + 10 % + 200 MB + the KV pool (which is touched only as it fills)."""
     kv_tokens, kv_token_bytes = 4096, 30 * 3 * (64 + 64) * 2
-    with serve("--model", str(demo_models()["demo"]), "--num-tokens", str(kv_tokens), "--max-seq-len-override", "4096") as s:
-        weights_bytes = demo_models()["demo"].stat().st_size
+    model = demo_models()["demo"]
+    pool = ("--num-tokens", str(kv_tokens), "--max-seq-len-override", str(kv_tokens))
+    with serve("--model", str(model), *pool) as s:
+        weights_bytes = model.stat().st_size
         assert s.peak_rss_bytes() <= weights_bytes * 1.1 + 200e6 + kv_tokens * kv_token_bytes
