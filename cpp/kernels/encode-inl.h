@@ -6,7 +6,18 @@
 namespace freetoken::FT_ISA {
 namespace {
 
+inline uint32_t reduce_add(__m256i v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return uint32_t(_mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1))));
+}
+
 #if FT_MATMUL_512
+
+// gcc's _mm512_reduce_add_epi32 ends in a signed addition, which overflows where x was not finite.
+inline uint32_t reduce_add(__m512i v) {
+  return reduce_add(_mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
+}
 
 inline void encode_block(ActivationKind kind, const float* x, uint8_t* record) {
   const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
@@ -19,7 +30,7 @@ inline void encode_block(ActivationKind kind, const float* x, uint8_t* record) {
   const __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(high, inverse));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(record), _mm512_cvtepi32_epi8(q0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(record + 16), _mm512_cvtepi32_epi8(q1));
-  store_tail(kind, scale.s, uint32_t(_mm512_reduce_add_epi32(q0)), uint32_t(_mm512_reduce_add_epi32(q1)), record);
+  store_tail(kind, scale.s, reduce_add(q0), reduce_add(q1), record);
 }
 
 #else
@@ -28,12 +39,6 @@ inline uint32_t reduce_max(__m256i v) {
   __m128i m = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
   return uint32_t(_mm_cvtsi128_si32(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1))));
-}
-
-inline uint32_t reduce_add(__m256i v) {
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-  return uint32_t(_mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1))));
 }
 
 inline void encode_block(ActivationKind kind, const float* x, uint8_t* record) {
