@@ -7,6 +7,6 @@ if(FREETOKEN_WERROR)
 endif()
 if(FREETOKEN_SANITIZE)
   target_compile_options(ft_options INTERFACE -fsanitize=${FREETOKEN_SANITIZE} -fno-omit-frame-pointer
-                         -fno-sanitize-recover=all -g)
+                         -fno-sanitize-recover=all -g1)
   target_link_options(ft_options INTERFACE -fsanitize=${FREETOKEN_SANITIZE})
 endif()
