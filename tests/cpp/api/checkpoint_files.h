@@ -22,8 +22,8 @@ class CheckpointFiles {
     size_t offset = 0;
     for (const auto& [name, w] : weights.all()) {
       std::ostringstream entry;
-      entry << (tensors.empty() ? "" : ",\n") << "{\"name\":\"" << name << "\",\"file\":0,\"offset\":" << offset << ",\"bytes\":"
-            << w.source.size() << ",\"format\":\"" << traits(w.format).name << "\",\"shape\":[" << w.n;
+      entry << (tensors.empty() ? "" : ",\n") << "{\"name\":\"" << name << "\",\"file\":0,\"offset\":" << offset
+            << ",\"bytes\":" << w.source.size() << ",\"format\":\"" << traits(w.format).name << "\",\"shape\":[" << w.n;
       if (w.k) entry << "," << w.k;
       entry << "],\"source\":\"checkpoint." << name << "\"}";
       tensors += entry.str();

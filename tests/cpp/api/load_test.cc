@@ -14,7 +14,11 @@ using namespace freetoken::testing;
 
 class Load : public ::testing::Test {
  protected:
-  Load() : spec(moe_spec()), weights(random_weights(spec, 83, mixed_formats)), files(spec, weights), options(files.options) {}
+  Load()
+      : spec(moe_spec()),
+        weights(random_weights(spec, 83, mixed_formats)),
+        files(spec, weights),
+        options(files.options) {}
   Status load(LoadOptions o) {
     const Status status = Engine::load(std::move(o), std::make_shared<CollectingSink>(), &engine);
     if (!status.ok()) {
@@ -190,7 +194,8 @@ TEST_F(Load, TheSmallestEngine) {
 // Damaged JSON: an answer, never an exception, a crash or a huge allocation.
 TEST_F(Load, RandomDamageIsNeverMoreThanAStatus) {
   std::mt19937 rng(11);
-  const std::string values[] = {"-1", "0", "1e30", "2147483648", "9223372036854775807", "null", "[]", "{}", "\"\"", "true", "1.5"};
+  const std::string values[] = {"-1", "0",    "1e30", "2147483648", "9223372036854775807", "null", "[]",
+                                "{}", "\"\"", "true", "1.5"};
   int refused = 0;
   for (int round = 0; round < 600; round++) {
     LoadOptions o = options;

@@ -1,5 +1,5 @@
-// A CpuOps with rows of activations, and the plain arithmetic to compare it with: one output of one row at a time, on the
-// scalar kernels (which have oracles of their own in tests/cpp/kernels).
+// A CpuOps with rows of activations, and the plain arithmetic to compare it with: one output of one row at a time, on
+// the scalar kernels (which have oracles of their own in tests/cpp/kernels).
 #pragma once
 #include <gtest/gtest.h>
 
@@ -19,7 +19,9 @@ inline bool same_bits(const Values& a, const Values& b) {
   return a.size() == b.size() && (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(float)));
 }
 
-inline float* row_of(Tensor t, int r) { return reinterpret_cast<float*>(t.address + uint64_t(r) * uint64_t(t.row_bytes)); }
+inline float* row_of(Tensor t, int r) {
+  return reinterpret_cast<float*>(t.address + uint64_t(r) * uint64_t(t.row_bytes));
+}
 inline Values values_of(Tensor t, int r) { return Values(row_of(t, r), row_of(t, r) + t.cols); }
 
 inline Tensor make_tensor(Ops& ops, int rows, int cols) {
@@ -35,7 +37,9 @@ inline Tensor random_tensor(Ops& ops, int rows, int cols, std::mt19937& rng, flo
   return t;
 }
 
-inline ActivationKind kind_of(WeightFormat f, bool float32) { return float32 ? ActivationKind::kF32 : traits(f).activation; }
+inline ActivationKind kind_of(WeightFormat f, bool float32) {
+  return float32 ? ActivationKind::kF32 : traits(f).activation;
+}
 
 // w x, one row of inputs, all outputs.
 inline Values plain_matmul(const TestWeight& w, const Values& x, bool float32) {
@@ -71,7 +75,8 @@ inline Values plain_feed_forward(const FeedForward& f, const Values& x, bool flo
 }
 
 // The same in double on the decoded weights: w x, with the sum of the sizes of its terms.
-inline std::vector<double> exact_matmul(const TestWeight& w, const std::vector<double>& x, std::vector<double>* sizes = nullptr) {
+inline std::vector<double> exact_matmul(const TestWeight& w, const std::vector<double>& x,
+                                        std::vector<double>* sizes = nullptr) {
   std::vector<double> y(size_t(w.n), 0.0);
   if (sizes) sizes->assign(size_t(w.n), 0.0);
   for (int i = 0; i < w.n; i++)

@@ -20,8 +20,12 @@ struct Output {
 };
 
 TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
-  const std::vector<std::vector<WeightFormat>> mixes = {
-      {kF32}, {kBF16, kBF16, kBF16}, {kQ8_0, kBF16}, {kQ4_0, kQ8_0, kQ4_0}, {kQ4_1, kF16, kQ6_K, kBF16}, {kQ6_K, kQ4_1, kF32}};
+  const std::vector<std::vector<WeightFormat>> mixes = {{kF32},
+                                                        {kBF16, kBF16, kBF16},
+                                                        {kQ8_0, kBF16},
+                                                        {kQ4_0, kQ8_0, kQ4_0},
+                                                        {kQ4_1, kF16, kQ6_K, kBF16},
+                                                        {kQ6_K, kQ4_1, kF32}};
   const int k = 256, sizes[] = {33, 200, 7, 64};
   for (const Setting& setting : settings()) {
     CpuOps ops(options_of(setting));
@@ -59,14 +63,16 @@ TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
           for (int r = 0; r < rows; r++) {
             const Output& o = outputs[i];
             const Values got = values_of(o.handle.out, r);
-            ASSERT_TRUE(same_bits(got, o.expected[size_t(r)])) << traits(o.weight.format).name << ", " << setting.threads << " threads, " << rows << " rows";
+            ASSERT_TRUE(same_bits(got, o.expected[size_t(r)]))
+                << traits(o.weight.format).name << ", " << setting.threads << " threads, " << rows << " rows";
             if (!setting.float32 || rows != 2) continue;
             // A chain of k fmas on exactly decoded weights, then the bias.
             const Values from = values_of(x, r);
             std::vector<double> sizes_of_terms;
             const auto exact = exact_matmul(o.weight, {from.begin(), from.end()}, &sizes_of_terms);
             for (size_t c = 0; c < exact.size(); c++)
-              ASSERT_NEAR(got[c], exact[c] + (i % 2 == 0 ? o.bias.values[c] : 0), kU * (k * sizes_of_terms[c] + std::fabs(got[c])) * 1.01);
+              ASSERT_NEAR(got[c], exact[c] + (i % 2 == 0 ? o.bias.values[c] : 0),
+                          kU * (k * sizes_of_terms[c] + std::fabs(got[c])) * 1.01);
           }
       }
     }
@@ -81,9 +87,10 @@ struct MlpCase {
 
 TEST(CpuMlp, EqualsOneRowAtATime) {
   const std::vector<MlpCase> cases = {
-      {kBF16, kBF16, kBF16, 96, false}, {kF32, kF32, kBF16, 41, true},    {kBF16, kBF16, kF32, 50, true},   {kQ8_0, kQ8_0, kQ4_1, 352, true},
-      {kQ4_0, kQ4_0, kQ6_K, 512, false}, {kBF16, kF32, kBF16, 41, true},  {kQ4_0, kQ4_1, kQ8_0, 160, true}, {kQ8_0, kQ6_K, kQ4_0, 288, false},
-      {kF32, kF16, kF32, 32, true},     {kQ4_1, kQ4_1, kQ4_1, 32, true},  {kBF16, kBF16, kBF16, 1, true}};
+      {kBF16, kBF16, kBF16, 96, false}, {kF32, kF32, kBF16, 41, true},     {kBF16, kBF16, kF32, 50, true},
+      {kQ8_0, kQ8_0, kQ4_1, 352, true}, {kQ4_0, kQ4_0, kQ6_K, 512, false}, {kBF16, kF32, kBF16, 41, true},
+      {kQ4_0, kQ4_1, kQ8_0, 160, true}, {kQ8_0, kQ6_K, kQ4_0, 288, false}, {kF32, kF16, kF32, 32, true},
+      {kQ4_1, kQ4_1, kQ4_1, 32, true},  {kBF16, kBF16, kBF16, 1, true}};
   const int k = 256;
   for (const Setting& setting : settings())
     for (const MlpCase& c : cases) {
@@ -107,8 +114,10 @@ TEST(CpuMlp, EqualsOneRowAtATime) {
       args.down = ops.weight("m.down");
       args.inner = c.inner;
       if (c.bias) {
-        args.gate_bias = ops.vector("m.gate_bias"), args.up_bias = ops.vector("m.up_bias"), args.down_bias = ops.vector("m.down_bias");
-        plain.gate_bias = &weights.at("m.gate_bias"), plain.up_bias = &weights.at("m.up_bias"), plain.down_bias = &weights.at("m.down_bias");
+        args.gate_bias = ops.vector("m.gate_bias"), args.up_bias = ops.vector("m.up_bias"),
+        args.down_bias = ops.vector("m.down_bias");
+        plain.gate_bias = &weights.at("m.gate_bias"), plain.up_bias = &weights.at("m.up_bias"),
+        plain.down_bias = &weights.at("m.down_bias");
       }
       const Tensor x = random_tensor(ops, kRows, k, rng), out = make_tensor(ops, kRows, k);
       std::vector<Values> expected;
@@ -117,8 +126,9 @@ TEST(CpuMlp, EqualsOneRowAtATime) {
         ops.mlp(*queue, x.first_rows(rows), args, out.first_rows(rows));
         for (int r = 0; r < rows; r++)
           ASSERT_TRUE(same_bits(values_of(out, r), expected[size_t(r)]))
-              << traits(c.gate).name << " " << traits(c.up).name << " " << traits(c.down).name << " inner " << c.inner << ", "
-              << setting.threads << " threads, level " << isa_name(setting.isa) << ", row " << r << " of " << rows;
+              << traits(c.gate).name << " " << traits(c.up).name << " " << traits(c.down).name << " inner " << c.inner
+              << ", " << setting.threads << " threads, level " << isa_name(setting.isa) << ", row " << r << " of "
+              << rows;
       }
       if (!setting.float32) continue;
       const Values from = values_of(x, 0), got = values_of(out, 0);
@@ -129,14 +139,16 @@ TEST(CpuMlp, EqualsOneRowAtATime) {
         if (c.bias) g[i] += plain.gate_bias->values[i], u[i] += plain.up_bias->values[i];
         const double silu = g[i] / (1 + std::exp(-g[i]));
         // |silu'| < 1.1; the two chains have k + 1 roundings each, silu and the product at most 8.
-        error[i] = kU * ((k + 1) * (1.1 * g_size[i] * std::fabs(u[i]) + u_size[i] * std::fabs(silu)) + 8 * std::fabs(silu * u[i]) + (k + 1) * 1.1 * std::fabs(u[i]));
+        error[i] = kU * ((k + 1) * (1.1 * g_size[i] * std::fabs(u[i]) + u_size[i] * std::fabs(silu)) +
+                         8 * std::fabs(silu * u[i]) + (k + 1) * 1.1 * std::fabs(u[i]));
         g[i] = silu * u[i];
       }
       auto y = exact_matmul(plain.down, g, &y_size);
       for (int i = 0; i < k; i++) {
         double bound = kU * (c.inner + 2) * (y_size[size_t(i)] + 2);
         for (int j = 0; j < c.inner; j++)
-          bound += 1.1 * std::fabs(double(plain.down.values[size_t(i) * size_t(c.inner) + size_t(j)])) * error[size_t(j)];
+          bound +=
+              1.1 * std::fabs(double(plain.down.values[size_t(i) * size_t(c.inner) + size_t(j)])) * error[size_t(j)];
         ASSERT_NEAR(got[size_t(i)], y[size_t(i)] + (c.bias ? plain.down_bias->values[size_t(i)] : 0), bound);
       }
     }

@@ -54,10 +54,11 @@ struct MoeCase {
   bool normalise;
   float scaling;
 };
-const std::vector<MoeCase> kCases = {
-    {kF32, kBF16, kBF16, kBF16, 64, 96, 8, 2, true, 1.0f},  {kBF16, kQ8_0, kQ8_0, kQ4_1, 256, 64, 5, 3, false, 2.5f},
-    {kF32, kBF16, kF32, kBF16, 50, 41, 4, 1, false, 1.0f},  {kF16, kQ4_0, kQ4_1, kQ6_K, 256, 256, 3, 3, true, 0.5f},
-    {kF32, kQ6_K, kQ8_0, kQ8_0, 256, 160, 40, 6, true, 1.0f}};
+const std::vector<MoeCase> kCases = {{kF32, kBF16, kBF16, kBF16, 64, 96, 8, 2, true, 1.0f},
+                                     {kBF16, kQ8_0, kQ8_0, kQ4_1, 256, 64, 5, 3, false, 2.5f},
+                                     {kF32, kBF16, kF32, kBF16, 50, 41, 4, 1, false, 1.0f},
+                                     {kF16, kQ4_0, kQ4_1, kQ6_K, 256, 256, 3, 3, true, 0.5f},
+                                     {kF32, kQ6_K, kQ8_0, kQ8_0, 256, 160, 40, 6, true, 1.0f}};
 
 struct Built {
   Built(const MoeCase& c, const Setting& setting, int max_rows) : ops(options_of(setting)) {
@@ -65,7 +66,8 @@ struct Built {
     MoeSpec& m = moe();
     m.normalise = c.normalise, m.scaling = c.scaling;
     weights = random_weights(spec, 5, [&](const std::string& name) {
-      if (name.find(".experts.") == std::string::npos) return name.find("router") != std::string::npos ? c.router : kF32;
+      if (name.find(".experts.") == std::string::npos)
+        return name.find("router") != std::string::npos ? c.router : kF32;
       return name.ends_with("gate") ? c.gate : name.ends_with("up") ? c.up : c.down;
     });
     weights.fill(ops);
@@ -92,7 +94,8 @@ struct Built {
     Values y(size_t(spec.hidden), 0.0f);
     for (int e : order) {
       const std::string prefix = "layers.0.0.experts." + std::to_string(e) + ".";
-      const Values one = plain_feed_forward({weights.at(prefix + "gate"), weights.at(prefix + "up"), weights.at(prefix + "down")}, x, float32);
+      const Values one = plain_feed_forward(
+          {weights.at(prefix + "gate"), weights.at(prefix + "up"), weights.at(prefix + "down")}, x, float32);
       const float weight = (moe().normalise ? p[size_t(e)] / total : p[size_t(e)]) * moe().scaling;
       for (size_t i = 0; i < y.size(); i++) y[i] = std::fmaf(one[i], weight, y[i]);
       if (used) used->insert(e);
@@ -124,7 +127,8 @@ TEST(CpuMoe, EqualsALoopOverTokensAndRanks) {
         EXPECT_TRUE(b.ops.wait(*b.queue, {}).ok());
         for (int r = 0; r < rows; r++)
           ASSERT_TRUE(same_bits(values_of(out, r), expected[size_t(r)]))
-              << traits(c.gate).name << ", " << setting.threads << " threads, level " << isa_name(setting.isa) << ", row " << r << " of " << rows;
+              << traits(c.gate).name << ", " << setting.threads << " threads, level " << isa_name(setting.isa)
+              << ", row " << r << " of " << rows;
         std::set<int> all;
         for (int r = 0; r < rows; r++) all.insert(used[size_t(r)].begin(), used[size_t(r)].end());
         EXPECT_EQ(b.resolver.posted, std::vector<int32_t>(all.begin(), all.end())) << "distinct and ascending";

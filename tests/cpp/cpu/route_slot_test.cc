@@ -14,7 +14,8 @@ namespace {
 TEST(ChooseExperts, EqualsAStableSort) {
   std::mt19937 rng(1);
   for (int round = 0; round < 4000; round++) {
-    const int experts = 1 + int(rng() % (round % 5 ? 40 : 300)), per_token = 1 + int(rng() % unsigned(std::min(experts, 16)));
+    const int experts = 1 + int(rng() % (round % 5 ? 40 : 300)),
+              per_token = 1 + int(rng() % unsigned(std::min(experts, 16)));
     const unsigned levels = 1 + rng() % (round % 2 ? 4 : 100000);
     std::vector<float> p(static_cast<size_t>(experts));
     for (float& v : p) v = float(rng() % levels) / float(levels);

@@ -42,7 +42,8 @@ TEST_P(CpuRows, EmbeddingIsTheDecodedRow) {
         const Tensor out = make_tensor(ops, kRows, k);
         ops.embed(*queue, ops.weight(name), scale, out);
         for (int r = 0; r < kRows; r++) {
-          Values expected(table.values.begin() + long(tokens[size_t(r)]) * k, table.values.begin() + long(tokens[size_t(r)] + 1) * k);
+          Values expected(table.values.begin() + long(tokens[size_t(r)]) * k,
+                          table.values.begin() + long(tokens[size_t(r)] + 1) * k);
           if (scale != 1.0f)
             for (float& v : expected) v = v * scale;
           EXPECT_TRUE(same_bits(values_of(out, r), expected)) << traits(format).name << " " << k << ", row " << r;
@@ -70,7 +71,8 @@ TEST_P(CpuRows, SampledTokensCanBeEmbeddedWithoutTheHost) {
   ops.embed(*queue, ops.weight("embed"), 1.0f, out);
   const int32_t expected[] = {results[3].token, 42, 7};
   for (int r = 0; r < 3; r++)
-    EXPECT_TRUE(same_bits(values_of(out, r), Values(table.values.begin() + expected[r] * 16, table.values.begin() + expected[r] * 16 + 16)));
+    EXPECT_TRUE(same_bits(values_of(out, r), Values(table.values.begin() + expected[r] * 16,
+                                                    table.values.begin() + expected[r] * 16 + 16)));
 }
 
 TEST_P(CpuRows, NormsAreTheRowKernels) {
@@ -79,17 +81,25 @@ TEST_P(CpuRows, NormsAreTheRowKernels) {
     for (int rows : {1, 2, kRows})
       for (NormKind kind : {NormKind::kRms, NormKind::kLayer})
         for (bool with : {false, true}) {
-          const NormSpec spec{.kind = kind, .plus_one = with && kind == NormKind::kRms, .has_weight = with, .has_bias = with, .eps = 1e-5f};
-          const Tensor x = random_tensor(ops, rows, cols, rng), w = random_tensor(ops, 1, cols, rng), b = random_tensor(ops, 1, cols, rng);
+          const NormSpec spec{.kind = kind,
+                              .plus_one = with && kind == NormKind::kRms,
+                              .has_weight = with,
+                              .has_bias = with,
+                              .eps = 1e-5f};
+          const Tensor x = random_tensor(ops, rows, cols, rng), w = random_tensor(ops, 1, cols, rng),
+                       b = random_tensor(ops, 1, cols, rng);
           const Tensor out = make_tensor(ops, rows, cols);
           std::vector<Values> expected(static_cast<size_t>(rows), Values(size_t(cols)));
           for (int r = 0; r < rows; r++)
             if (kind == NormKind::kRms)
-              scalar.rms_norm(row_of(x, r), with ? row_of(w, 0) : nullptr, spec.plus_one, spec.eps, cols, expected[size_t(r)].data());
+              scalar.rms_norm(row_of(x, r), with ? row_of(w, 0) : nullptr, spec.plus_one, spec.eps, cols,
+                              expected[size_t(r)].data());
             else
-              scalar.layer_norm(row_of(x, r), with ? row_of(w, 0) : nullptr, with ? row_of(b, 0) : nullptr, spec.eps, cols, expected[size_t(r)].data());
+              scalar.layer_norm(row_of(x, r), with ? row_of(w, 0) : nullptr, with ? row_of(b, 0) : nullptr, spec.eps,
+                                cols, expected[size_t(r)].data());
           ops.norm(*queue, x, spec, with ? w : Tensor{}, with ? b : Tensor{}, out);
-          for (int r = 0; r < rows; r++) EXPECT_TRUE(same_bits(values_of(out, r), expected[size_t(r)])) << cols << " " << rows;
+          for (int r = 0; r < rows; r++)
+            EXPECT_TRUE(same_bits(values_of(out, r), expected[size_t(r)])) << cols << " " << rows;
         }
 }
 
@@ -100,7 +110,8 @@ TEST_P(CpuRows, AddGatherAndRead) {
     std::vector<Values> expected;
     for (int r = 0; r < rows; r++) {
       expected.push_back(values_of(x, r));
-      for (int c = 0; c < cols; c++) expected.back()[size_t(c)] = std::fmaf(row_of(y, r)[c], 0.7f, expected.back()[size_t(c)]);
+      for (int c = 0; c < cols; c++)
+        expected.back()[size_t(c)] = std::fmaf(row_of(y, r)[c], 0.7f, expected.back()[size_t(c)]);
     }
     ops.add(*queue, x, y, 0.7f);
     for (int r = 0; r < rows; r++) EXPECT_TRUE(same_bits(values_of(x, r), expected[size_t(r)]));
@@ -111,7 +122,8 @@ TEST_P(CpuRows, AddGatherAndRead) {
     Values read(3 * size_t(cols));
     EXPECT_TRUE(ops.wait(*queue, ops.read(*queue, to, read)).ok());
     for (int i = 0; i < 3; i++)
-      EXPECT_TRUE(same_bits(Values(read.begin() + i * cols, read.begin() + (i + 1) * cols), expected[size_t(picked[size_t(i)])]));
+      EXPECT_TRUE(same_bits(Values(read.begin() + i * cols, read.begin() + (i + 1) * cols),
+                            expected[size_t(picked[size_t(i)])]));
   }
 }
 

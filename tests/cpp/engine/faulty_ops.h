@@ -17,7 +17,8 @@ class FaultyOps final : public Ops {
     std::atomic<bool> throw_step{false};  // begin_step throws
     std::atomic<bool> hold_step{false}, held{false};  // begin_step waits, and says that it does
   };
-  FaultyOps(std::unique_ptr<Ops> ops, std::shared_ptr<Faults> faults) : ops_(std::move(ops)), faults_(std::move(faults)) {}
+  FaultyOps(std::unique_ptr<Ops> ops, std::shared_ptr<Faults> faults)
+      : ops_(std::move(ops)), faults_(std::move(faults)) {}
 
   Result<uint8_t*> open(const PackedTensorInfo& info) override { return ops_->open(info); }
   Status commit(const PackedTensorInfo& info) override { return ops_->commit(info); }
@@ -30,9 +31,13 @@ class FaultyOps final : public Ops {
   uint64_t extent_address(const std::string& extent) const override { return ops_->extent_address(extent); }
   int64_t weight_bytes() const override { return ops_->weight_bytes(); }
   Result<Tensor> allocate(DType dtype, int rows, int cols) override { return ops_->allocate(dtype, rows, cols); }
-  Status allocate_kv(std::span<const KvGroup> g, std::span<const int32_t> pages) override { return ops_->allocate_kv(g, pages); }
+  Status allocate_kv(std::span<const KvGroup> g, std::span<const int32_t> pages) override {
+    return ops_->allocate_kv(g, pages);
+  }
   void set_rope_tables(std::span<const RopeTable> tables) override { ops_->set_rope_tables(tables); }
-  Status reserve(int rows, int sequences, const ModelSpec& spec) override { return ops_->reserve(rows, sequences, spec); }
+  Status reserve(int rows, int sequences, const ModelSpec& spec) override {
+    return ops_->reserve(rows, sequences, spec);
+  }
   std::unique_ptr<Queue> make_queue() override { return ops_->make_queue(); }
 
   void begin_step(Queue& queue, const Batch& batch) override {
@@ -50,13 +55,17 @@ class FaultyOps final : public Ops {
   }
 
   void embed(Queue& q, const Weight& table, float scale, Tensor out) override { ops_->embed(q, table, scale, out); }
-  void norm(Queue& q, Tensor x, const NormSpec& s, Tensor w, Tensor b, Tensor out) override { ops_->norm(q, x, s, w, b, out); }
+  void norm(Queue& q, Tensor x, const NormSpec& s, Tensor w, Tensor b, Tensor out) override {
+    ops_->norm(q, x, s, w, b, out);
+  }
   void linear(Queue& q, Tensor x, std::span<const LinearOutput> outputs) override { ops_->linear(q, x, outputs); }
   void attention(Queue& q, const AttentionArgs& args) override { ops_->attention(q, args); }
   void add(Queue& q, Tensor x, Tensor y, float scale) override { ops_->add(q, x, y, scale); }
   void mlp(Queue& q, Tensor x, const MlpArgs& args, Tensor out) override { ops_->mlp(q, x, args, out); }
   void route(Queue& q, Tensor x, const RouteArgs& args) override { ops_->route(q, x, args); }
-  void moe(Queue& q, Tensor x, const MoeSpec& s, const ExpertSet& e, Tensor out) override { ops_->moe(q, x, s, e, out); }
+  void moe(Queue& q, Tensor x, const MoeSpec& s, const ExpertSet& e, Tensor out) override {
+    ops_->moe(q, x, s, e, out);
+  }
   void gather(Queue& q, Tensor x, std::span<const int32_t> rows, Tensor out) override { ops_->gather(q, x, rows, out); }
   void logits(Queue& q, Tensor x, const Weight& head, Tensor bias, float scale, float softcap, Tensor out) override {
     ops_->logits(q, x, head, bias, scale, softcap, out);

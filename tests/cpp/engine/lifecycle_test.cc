@@ -151,7 +151,8 @@ TEST_F(EngineLifecycle, AFailedStepEndsItsRequestsOnly) {
   EXPECT_EQ(tiny.run(make_request({1, 2, 3}, 10)).tokens, expected.tokens);
 }
 
-// A chunk of a prompt wants no logits, so nothing is waited for on that account: the failure still belongs to this step.
+// A chunk of a prompt wants no logits, so nothing is waited for on that account: the failure still belongs to this
+// step.
 TEST_F(EngineLifecycle, AFailedStepWithoutLogitsEndsItsOwnRequests) {
   FaultyEngine faulty(spec, weights, {.max_rows = 8, .max_running = 1});
   TinyEngine& tiny = faulty.tiny;
@@ -163,8 +164,8 @@ TEST_F(EngineLifecycle, AFailedStepWithoutLogitsEndsItsOwnRequests) {
   EXPECT_EQ(tiny.run(make_request({1, 2, 3}, 4)).finish, FinishReason::kLength);
 }
 
-// The engine thread dies with requests running, queued and not yet looked at: each hears of it once, and the sink may cancel
-// while it is told.
+// The engine thread dies with requests running, queued and not yet looked at: each hears of it once, and the sink may
+// cancel while it is told.
 TEST_F(EngineLifecycle, AnExceptionEndsTheEngineNotTheProcess) {
   FaultyEngine faulty(spec, weights, {.max_running = 1});
   TinyEngine& tiny = faulty.tiny;

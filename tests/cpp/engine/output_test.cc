@@ -21,7 +21,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 bool same(const std::vector<TokenLogprob>& a, const std::vector<TokenLogprob>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TokenLogprob& x, const TokenLogprob& y) {
-    return x.token == y.token && (same(x.logprob, y.logprob) || (std::isnan(x.logprob) && std::isnan(y.logprob))) && x.top == y.top;
+    return x.token == y.token && (same(x.logprob, y.logprob) || (std::isnan(x.logprob) && std::isnan(y.logprob))) &&
+           x.top == y.top;
   });
 }
 
@@ -36,8 +37,8 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   EXPECT_EQ(a.prompt_tokens, b.prompt_tokens) << what;
 }
 
-// Logits of prompt and completion within fp32 rounding of double precision (the bound of model_test.cc), tokens the argmax
-// of usable ids wherever the margin is above twice that.
+// Logits of prompt and completion within fp32 rounding of double precision (the bound of model_test.cc), tokens the
+// argmax of usable ids wherever the margin is above twice that.
 TEST(EngineOutput, GreedyFollowsTheReferenceModel) {
   for (const ModelSpec& spec : {llama_spec(), moe_spec()}) {
     const TinyWeights weights = random_weights(spec, 31, mixed_formats);
@@ -65,7 +66,8 @@ TEST(EngineOutput, GreedyFollowsTheReferenceModel) {
         const Row& row = expected[size_t(length) - 1 + t];
         std::vector<int> order(kVocab - 3);  // the last three are never sampled
         std::iota(order.begin(), order.end(), 0);
-        std::partial_sort(order.begin(), order.begin() + 2, order.end(), [&](int a, int b) { return row[size_t(a)] > row[size_t(b)]; });
+        std::partial_sort(order.begin(), order.begin() + 2, order.end(),
+                          [&](int a, int b) { return row[size_t(a)] > row[size_t(b)]; });
         if (row[size_t(order[0])] - row[size_t(order[1])] < 4e-5 * largest) continue;
         compared++;
         EXPECT_EQ(o.tokens[t], order[0]) << "token " << t << " after a prompt of " << length;
@@ -79,7 +81,8 @@ std::vector<Request> assorted_requests(std::mt19937& rng) {
   std::vector<Request> requests;
   for (int i = 0; i < 14; i++) {
     static constexpr int kLengths[] = {1, 3, 64, 65, 20, 130, 63, 7, 300, 31, 2, 90, 128, 40};
-    Request r = make_request(random_prompt(kLengths[i], rng), i == 5 ? 0 : 1 + int(rng() % 30), i % 3 ? 0.5f + 0.25f * float(i % 5) : 0.0f);
+    Request r = make_request(random_prompt(kLengths[i], rng), i == 5 ? 0 : 1 + int(rng() % 30),
+                             i % 3 ? 0.5f + 0.25f * float(i % 5) : 0.0f);
     r.sampling.seed = 1000 + uint64_t(i);
     if (i % 4 == 1) r.sampling.top_k = 20;
     if (i % 4 == 2) r.sampling.top_p = 0.9f;
@@ -104,9 +107,10 @@ TEST(EngineOutput, DoesNotDependOnWhatElseRuns) {
       for (const Request& r : requests) alone.push_back(tiny.run(r));
       tiny.expect_idle();
     }
-    const std::vector<EngineSetup> setups = {{.threads = 1, .max_rows = 200, .max_running = 14, .max_logit_rows = 200},
-                                             {.threads = 2, .max_rows = 14, .max_running = 14, .pages = 24, .max_logit_rows = 3},
-                                             {.threads = 3, .max_rows = 33, .max_running = 3, .pages = 12}};
+    const std::vector<EngineSetup> setups = {
+        {.threads = 1, .max_rows = 200, .max_running = 14, .max_logit_rows = 200},
+        {.threads = 2, .max_rows = 14, .max_running = 14, .pages = 24, .max_logit_rows = 3},
+        {.threads = 3, .max_rows = 33, .max_running = 3, .pages = 12}};
     for (EngineSetup setup : setups) {
       setup.eos = {17};
       TinyEngine tiny(spec, weights, setup);
@@ -117,7 +121,8 @@ TEST(EngineOutput, DoesNotDependOnWhatElseRuns) {
       for (size_t i : order) ids[i] = tiny.submit(requests[i]);
       for (size_t i = 0; i < requests.size(); i++)
         expect_same(tiny.sink->wait(ids[i]), alone[i],
-                    "request " + std::to_string(i) + ", " + std::to_string(setup.threads) + " threads, " + std::to_string(setup.max_rows) + " rows");
+                    "request " + std::to_string(i) + ", " + std::to_string(setup.threads) + " threads, " +
+                        std::to_string(setup.max_rows) + " rows");
       tiny.expect_idle();
     }
   }
@@ -139,8 +144,8 @@ TEST(EngineOutput, SeedsDecide) {
   EXPECT_NE(tiny.run(request).tokens, tiny.run(request).tokens) << "absent: a fresh one per request";
 }
 
-// The draw of a token is Philox at its position in the sequence, prompt included: what the sampler (with oracles of its own)
-// gives for the logits that came with it.
+// The draw of a token is Philox at its position in the sequence, prompt included: what the sampler (with oracles of its
+// own) gives for the logits that came with it.
 TEST(EngineOutput, DrawsAreThoseOfTheTokensPosition) {
   const ModelSpec spec = llama_spec();
   const TinyWeights weights = random_weights(spec, 42, mixed_formats);
@@ -156,7 +161,8 @@ TEST(EngineOutput, DrawsAreThoseOfTheTokensPosition) {
     const Outcome o = tiny.run(request);
     ASSERT_EQ(o.tokens.size(), 15u);
     for (int t = 0; t < 15; t++)
-      EXPECT_EQ(o.tokens[size_t(t)], sampler.sample(o.logits.data() + t * kVocab, {1.3f, 40, 0.95f, 99}, uint32_t(prompt + t), 0));
+      EXPECT_EQ(o.tokens[size_t(t)],
+                sampler.sample(o.logits.data() + t * kVocab, {1.3f, 40, 0.95f, 99}, uint32_t(prompt + t), 0));
   }
 }
 
@@ -226,13 +232,15 @@ TEST(EngineOutput, LogprobsAreThoseOfTheLogits) {
       }
 }
 
-// A request whose logits are not numbers ends with an error; its neighbours, and who gets its pages next, do not notice.
+// A request whose logits are not numbers ends with an error; its neighbours, and who gets its pages next, do not
+// notice.
 TEST(EngineOutput, NotANumberStaysWithItsRequest) {
   const ModelSpec spec = moe_spec();
   TinyWeights weights = random_weights(spec, 53, mixed_formats);
   TestWeight embed = weights.at("embed");
   const float nan = std::nanf("");
-  for (int i = 0; i < spec.hidden; i++) std::memcpy(embed.source.data() + (size_t(9) * size_t(spec.hidden) + size_t(i)) * 4, &nan, 4);
+  for (int i = 0; i < spec.hidden; i++)
+    std::memcpy(embed.source.data() + (size_t(9) * size_t(spec.hidden) + size_t(i)) * 4, &nan, 4);
   weights.add("embed", embed);
   std::mt19937 rng(5);
   std::vector<int32_t> healthy = random_prompt(70, rng);
@@ -246,7 +254,8 @@ TEST(EngineOutput, NotANumberStaysWithItsRequest) {
     for (int round = 0; round < 3; round++) {
       std::vector<int32_t> poisoned = healthy;
       poisoned[size_t(20 * round)] = 9;
-      const RequestId a = tiny.submit(make_request(poisoned, 12)), b = tiny.submit(good), c = tiny.submit(good), d = tiny.submit(good);
+      const RequestId a = tiny.submit(make_request(poisoned, 12)), b = tiny.submit(good), c = tiny.submit(good),
+                      d = tiny.submit(good);
       const Outcome bad = tiny.sink->wait(a);
       EXPECT_EQ(bad.finish, FinishReason::kError);
       EXPECT_EQ(bad.error.code(), StatusCode::kInternal);

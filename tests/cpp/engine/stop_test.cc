@@ -53,7 +53,8 @@ TEST_F(EngineStop, StopStringsEndTheTextWhereTheyBegin) {
       EXPECT_EQ(o.finish, FinishReason::kStop);
       EXPECT_EQ(o.stop_match, stop);
       EXPECT_EQ(o.text, base.text.substr(0, base.text.find(stop)));
-      EXPECT_EQ(o.tokens, std::vector<int32_t>(base.tokens.begin(), base.tokens.begin() + long(tokens))) << "nothing is generated beyond it";
+      EXPECT_EQ(o.tokens, std::vector<int32_t>(base.tokens.begin(), base.tokens.begin() + long(tokens)))
+          << "nothing is generated beyond it";
     }
 }
 

@@ -97,21 +97,27 @@ struct EngineSetup {
 
 class TinyEngine {
  public:
-  TinyEngine(const ModelSpec& spec, const TinyWeights& weights, const EngineSetup& setup) : sink(std::make_shared<CollectingSink>()) {
+  TinyEngine(const ModelSpec& spec, const TinyWeights& weights, const EngineSetup& setup)
+      : sink(std::make_shared<CollectingSink>()) {
     EngineParts parts;
     parts.vocab = tiny_vocab(spec.vocab, setup.ascii_only);
     std::vector<uint8_t> usable;
     for (uint8_t flags : parts.vocab.flags) usable.push_back(!(flags & Vocab::kUnused));
-    parts.ops = std::make_unique<CpuOps>(CpuOptions{setup.threads, supported_isa_levels().back(), setup.float32, usable});
+    parts.ops =
+        std::make_unique<CpuOps>(CpuOptions{setup.threads, supported_isa_levels().back(), setup.float32, usable});
     weights.fill(*parts.ops);
     if (setup.wrap) parts.ops = setup.wrap(std::move(parts.ops));
-    auto model = Model::create(spec, *parts.ops, {setup.max_rows, setup.max_running, setup.max_logit_rows, setup.kv_dtype});
+    auto model =
+        Model::create(spec, *parts.ops, {setup.max_rows, setup.max_running, setup.max_logit_rows, setup.kv_dtype});
     EXPECT_TRUE(model.ok()) << model.status().message();
     parts.model = std::move(*model);
     const std::vector<int32_t> pages = {setup.pages};
     EXPECT_TRUE(parts.ops->allocate_kv(parts.model->kv_layout().groups, pages).ok());
     parts.eos_token_ids = setup.eos;
-    parts.limits = {.max_running = setup.max_running, .max_rows = setup.max_rows, .page_tokens = kPageTokens, .pages = {setup.pages}};
+    parts.limits = {.max_running = setup.max_running,
+                    .max_rows = setup.max_rows,
+                    .page_tokens = kPageTokens,
+                    .pages = {setup.pages}};
     parts.max_logit_rows = setup.max_logit_rows;
     parts.max_sequence_tokens = setup.max_sequence_tokens;
     parts.sink = sink;
@@ -153,7 +159,8 @@ inline std::vector<int32_t> random_prompt(int count, std::mt19937& rng, int voca
 
 inline WeightFormat mixed_formats(const std::string& name) {
   if (name.find("router") != std::string::npos || name == "embed") return WeightFormat::kF32;
-  if (name.find(".experts.") != std::string::npos) return name.back() == 'n' ? WeightFormat::kQ4_1 : WeightFormat::kQ8_0;
+  if (name.find(".experts.") != std::string::npos)
+    return name.back() == 'n' ? WeightFormat::kQ4_1 : WeightFormat::kQ8_0;
   return name.find(".0.") != std::string::npos ? WeightFormat::kBF16 : WeightFormat::kQ8_0;
 }
 

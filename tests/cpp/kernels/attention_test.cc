@@ -1,5 +1,5 @@
-// Attention kernels over a paged cache whose unwritten bytes are NaN: against double precision, between ISA levels, and for
-// any grouping of queries.
+// Attention kernels over a paged cache whose unwritten bytes are NaN: against double precision, between ISA levels, and
+// for any grouping of queries.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>
@@ -43,11 +43,18 @@ class Cache {
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), rng_);
     pages_.assign(ids.begin(), ids.begin() + count);
-    const int64_t key_bytes = int64_t(shape.qk_dim) * tokens * value_bytes, v_bytes = int64_t(shape.v_dim) * tokens * value_bytes;
+    const int64_t key_bytes = int64_t(shape.qk_dim) * tokens * value_bytes,
+                  v_bytes = int64_t(shape.v_dim) * tokens * value_bytes;
     const int64_t page_bytes = 64 + key_bytes + 32 + v_bytes + 64;  // other heads lie around
     bytes_.assign(size_t(page_bytes) * ids.size(), 0xff);           // 0xffff and 0xffffffff are NaN
-    head_ = {bytes_.data() + 64, bytes_.data() + 64 + key_bytes + 32, page_bytes, pages_.data(), tokens, shape.dtype,
-             shape.qk_dim, shape.v_dim};
+    head_ = {bytes_.data() + 64,
+             bytes_.data() + 64 + key_bytes + 32,
+             page_bytes,
+             pages_.data(),
+             tokens,
+             shape.dtype,
+             shape.qk_dim,
+             shape.v_dim};
     std::normal_distribution<float> normal;
     for (int p = 0; p < positions; p++) {
       k_.push_back(std::vector<float>(shape.qk_dim));
@@ -87,8 +94,8 @@ struct Query {
 };
 
 // Partition by partition, as an Ops does: all queries of the group share the calls.
-std::vector<std::vector<float>> attend(const AttentionKernels& kernels, const KvHead& head, const std::vector<Query>& group,
-                                       float scale) {
+std::vector<std::vector<float>> attend(const AttentionKernels& kernels, const KvHead& head,
+                                       const std::vector<Query>& group, float scale) {
   Queries queries;
   queries.scale = scale;
   int last = 0;
@@ -100,14 +107,16 @@ std::vector<std::vector<float>> attend(const AttentionKernels& kernels, const Kv
   }
   const size_t count = group.size();
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> scores(count * kAttentionPartition, kNaN), m(count, -INFINITY), l(count, kNaN), m_p(count), l_p(count);
+  std::vector<float> scores(count * kAttentionPartition, kNaN), m(count, -INFINITY), l(count, kNaN), m_p(count),
+      l_p(count);
   std::vector<std::vector<float>> acc(count, std::vector<float>(head.v_dim, kNaN)), acc_p = acc, out = acc;
   std::vector<float*> pointers;
   for (auto& a : acc_p) pointers.push_back(a.data());
   for (int p = 0; p * kAttentionPartition < last; p++) {
     kernels.partition(head, queries, p, scores.data(), m_p.data(), l_p.data(), pointers.data());
     for (size_t i = 0; i < count; i++) {
-      EXPECT_EQ(m_p[i] == -INFINITY, group[i].begin >= (p + 1) * kAttentionPartition || group[i].end <= p * kAttentionPartition);
+      EXPECT_EQ(m_p[i] == -INFINITY,
+                group[i].begin >= (p + 1) * kAttentionPartition || group[i].end <= p * kAttentionPartition);
       kernels.fold(&m[i], &l[i], acc[i].data(), m_p[i], l_p[i], acc_p[i].data(), head.v_dim);
     }
   }
@@ -119,9 +128,10 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && !std::memcmp(a.data(), b.data(), a.size() * sizeof(float));
 }
 
-const std::vector<Shape> kShapes = {{DType::kF32, 64, 64}, {DType::kBF16, 64, 64},  {DType::kF32, 24, 16},
+const std::vector<Shape> kShapes = {{DType::kF32, 64, 64},  {DType::kBF16, 64, 64},  {DType::kF32, 24, 16},
                                     {DType::kBF16, 17, 48}, {DType::kBF16, 128, 80}, {DType::kF32, 1, 32}};
-const std::vector<int> kEnds = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 255, 256, 257, 300, 511, 512, 513, 700};
+const std::vector<int> kEnds = {1,   2,   15,  16,  17,  31,  32,  33,  63,  64, 65,
+                                127, 129, 255, 256, 257, 300, 511, 512, 513, 700};
 
 class AttentionLevel : public ::testing::TestWithParam<IsaLevel> {
  protected:
@@ -137,8 +147,8 @@ class AttentionLevel : public ::testing::TestWithParam<IsaLevel> {
   }
 };
 
-// Error bound: a score is a chain of qk_dim fmas and one product, its error moves the weights by twice as much; the values are
-// a chain over the visible positions; exp and the folds add a few units.
+// Error bound: a score is a chain of qk_dim fmas and one product, its error moves the weights by twice as much; the
+// values are a chain over the visible positions; exp and the folds add a few units.
 TEST_P(AttentionLevel, MatchesDoublePrecision) {
   for (const Shape& shape : kShapes) {
     Cache cache(shape, 700, 1);
@@ -192,8 +202,10 @@ TEST_P(AttentionLevel, EqualsScalarInAnyGroup) {
       }
       const auto together = attend(kernels, cache.head(), group, 0.2f);
       for (int i = 0; i < count; i++) {
-        EXPECT_TRUE(same_bits(together[i], attend(kernels, cache.head(), {group[i]}, 0.2f)[0])) << "alone, " << count << ", " << i;
-        EXPECT_TRUE(same_bits(together[i], attend(scalar, cache.head(), {group[i]}, 0.2f)[0])) << "scalar, " << count << ", " << i;
+        EXPECT_TRUE(same_bits(together[i], attend(kernels, cache.head(), {group[i]}, 0.2f)[0]))
+            << "alone, " << count << ", " << i;
+        EXPECT_TRUE(same_bits(together[i], attend(scalar, cache.head(), {group[i]}, 0.2f)[0]))
+            << "scalar, " << count << ", " << i;
       }
     }
   }
@@ -249,7 +261,8 @@ TEST_P(AttentionLevel, ExponentialsAreTheScalarOnes) {
       cache.keys()[p][0] = p && first + p - 1 < arguments.size() ? arguments[first + p - 1] : 0.0f;
     cache.fill(kernels);
     Queries queries;
-    queries.count = 1, queries.q[0] = &one, queries.begin[0] = 0, queries.end[0] = kAttentionPartition, queries.scale = 1.0f;
+    queries.count = 1, queries.q[0] = &one, queries.begin[0] = 0, queries.end[0] = kAttentionPartition,
+    queries.scale = 1.0f;
     kernels.partition(cache.head(), queries, 0, scores.data(), &m, &l, &acc_pointer);
     ASSERT_EQ(m, 0.0f);
     for (int p = 0; p < kAttentionPartition; p++)

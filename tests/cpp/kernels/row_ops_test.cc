@@ -30,8 +30,8 @@ class Rows {
   }
   // Zeros of both signs, the smallest and largest numbers, and what exp clamps at, between normal values.
   std::vector<float> extreme(int n) {
-    static const float kValues[] = {0.0f,   -0.0f,  1e-38f, -1e-38f, 1e-45f,  -1e-42f, 87.0f,  -87.0f, -87.00001f, 88.0f,
-                                    88.01f, -88.5f, 1e4f,   -1e4f,   3e18f,   -3e18f,  3e38f,  -3e38f, 0.5f,       -1.0f};
+    static const float kValues[] = {0.0f,   -0.0f,  1e-38f, -1e-38f, 1e-45f, -1e-42f, 87.0f, -87.0f, -87.00001f, 88.0f,
+                                    88.01f, -88.5f, 1e4f,   -1e4f,   3e18f,  -3e18f,  3e38f, -3e38f, 0.5f,       -1.0f};
     std::vector<float> x = normal(n, 20.0f);
     for (float& v : x)
       if (rng_() % 2) v = kValues[rng_() % std::size(kValues)];
@@ -72,14 +72,17 @@ TEST_P(RowOpsLevel, NormsEqualScalar) {
         const float* weight = form & 1 ? w.data() : nullptr;
         const float* bias = form & 2 ? b.data() : nullptr;
         const std::string what = "n " + std::to_string(n) + ", form " + std::to_string(form);
-        expect_same(std::vector<float>(n), [&](const RowKernels& k, float* out) {
-          k.rms_norm(x.data(), weight, form & 2, 1e-6f, n, out);
-        }, "rms_norm " + what);
-        expect_same(x, [&](const RowKernels& k, float* out) { k.rms_norm(out, weight, form & 2, 1e-5f, n, out); },
-                    "rms_norm in place " + what);
-        expect_same(std::vector<float>(n), [&](const RowKernels& k, float* out) {
-          k.layer_norm(x.data(), weight, bias, 1e-5f, n, out);
-        }, "layer_norm " + what);
+        expect_same(
+            std::vector<float>(n),
+            [&](const RowKernels& k, float* out) { k.rms_norm(x.data(), weight, form & 2, 1e-6f, n, out); },
+            "rms_norm " + what);
+        expect_same(
+            x, [&](const RowKernels& k, float* out) { k.rms_norm(out, weight, form & 2, 1e-5f, n, out); },
+            "rms_norm in place " + what);
+        expect_same(
+            std::vector<float>(n),
+            [&](const RowKernels& k, float* out) { k.layer_norm(x.data(), weight, bias, 1e-5f, n, out); },
+            "layer_norm " + what);
       }
 }
 
@@ -90,13 +93,15 @@ TEST_P(RowOpsLevel, SumsAndRotationsEqualScalar) {
       const auto make = [&](int count) { return extreme ? rows.extreme(count) : rows.normal(count); };
       const std::vector<float> y = make(n);
       const std::string what = "n " + std::to_string(n) + (extreme ? ", extreme" : "");
-      expect_same(make(n), [&](const RowKernels& k, float* x) { k.add_scaled(x, y.data(), 0.3f, n); }, "add_scaled " + what);
+      expect_same(
+          make(n), [&](const RowKernels& k, float* x) { k.add_scaled(x, y.data(), 0.3f, n); }, "add_scaled " + what);
       expect_same(make(n), [&](const RowKernels& k, float* x) { k.add_bias(x, y.data(), n); }, "add_bias " + what);
       std::vector<float> cos(n), sin(n);
       for (int i = 0; i < n; i++) cos[i] = std::cos(float(7 * i)), sin[i] = i ? std::sin(float(7 * i)) : 0.0f;
       for (bool interleaved : {false, true})
-        expect_same(make(2 * n), [&](const RowKernels& k, float* x) { k.rotate(x, cos.data(), sin.data(), n, interleaved); },
-                    "rotate " + what);
+        expect_same(
+            make(2 * n), [&](const RowKernels& k, float* x) { k.rotate(x, cos.data(), sin.data(), n, interleaved); },
+            "rotate " + what);
     }
 }
 
@@ -107,24 +112,28 @@ TEST_P(RowOpsLevel, ActivationsEqualScalar) {
       const auto make = [&](int count) { return extreme ? rows.extreme(count) : rows.normal(count, 5.0f); };
       const std::string what = "n " + std::to_string(n) + (extreme ? ", extreme" : "");
       const std::vector<float> gate = make(n), up = make(n);
-      expect_same(std::vector<float>(n), [&](const RowKernels& k, float* out) { k.gated(gate.data(), up.data(), n, out); },
-                  "gated " + what);
+      expect_same(
+          std::vector<float>(n), [&](const RowKernels& k, float* out) { k.gated(gate.data(), up.data(), n, out); },
+          "gated " + what);
       expect_same(gate, [&](const RowKernels& k, float* x) { k.gated(x, up.data(), n, x); }, "gated in place " + what);
       if (n <= 64) {
         const std::vector<float> pairs = make(32 * n), gate_bias = rows.normal(16 * n), up_bias = rows.normal(16 * n);
         for (int form = 0; form < 4; form++) {
           const float *g = form & 1 ? gate_bias.data() : nullptr, *u = form & 2 ? up_bias.data() : nullptr;
-          expect_same(std::vector<float>(16 * n), [&](const RowKernels& k, float* out) {
-            k.gated_interleaved(pairs.data(), g, u, n, out);
-          }, "gated_interleaved " + what);
-          expect_same(pairs, [&](const RowKernels& k, float* x) { k.gated_interleaved(x, g, u, n, x); },
-                      "gated_interleaved in place " + what);
+          expect_same(
+              std::vector<float>(16 * n),
+              [&](const RowKernels& k, float* out) { k.gated_interleaved(pairs.data(), g, u, n, out); },
+              "gated_interleaved " + what);
+          expect_same(
+              pairs, [&](const RowKernels& k, float* x) { k.gated_interleaved(x, g, u, n, x); },
+              "gated_interleaved in place " + what);
         }
       }
       expect_same(make(n), [&](const RowKernels& k, float* x) { k.softmax(x, n, x); }, "softmax " + what);
       for (float softcap : {0.0f, 30.0f})
-        expect_same(make(n), [&](const RowKernels& k, float* x) { k.scale_softcap(x, 0.7f, softcap, n); },
-                    "scale_softcap " + what);
+        expect_same(
+            make(n), [&](const RowKernels& k, float* x) { k.scale_softcap(x, 0.7f, softcap, n); },
+            "scale_softcap " + what);
     }
 }
 
@@ -166,7 +175,8 @@ TEST_F(RowOpsOracle, RmsNorm) {
       for (float v : x) squares += double(v) * v;
       const double inverse = 1 / std::sqrt(squares / n + double(1e-5f));
       for (int i = 0; i < n; i++) {
-        const double exact = x[i] * inverse * (double(w[i]) + plus_one), weight_error = plus_one ? std::fabs(x[i] * inverse) * kU : 0;
+        const double exact = x[i] * inverse * (double(w[i]) + plus_one),
+                     weight_error = plus_one ? std::fabs(x[i] * inverse) * kU : 0;
         ASSERT_NEAR(out[i], exact, (n / 32 + 12) * kU * std::fabs(exact) + 2 * weight_error) << "n " << n << ", " << i;
       }
     }
@@ -187,7 +197,8 @@ TEST_F(RowOpsOracle, LayerNorm) {
     for (int i = 0; i < n; i++) {
       const double centred = (x[i] - mean) * inverse, exact = centred * w[i] + b[i];
       const double bound = (n / 16 + 12) * kU * (1 + largest * inverse) * std::max(1.0, std::fabs(centred));
-      ASSERT_NEAR(out[i], exact, 2 * bound * std::fabs(w[i]) + 2 * kU * (std::fabs(exact) + std::fabs(b[i]))) << "n " << n;
+      ASSERT_NEAR(out[i], exact, 2 * bound * std::fabs(w[i]) + 2 * kU * (std::fabs(exact) + std::fabs(b[i])))
+          << "n " << n;
     }
   }
 }
@@ -224,7 +235,9 @@ double silu(double g) { return g / (1 + std::exp(-g)); }
 
 // exp is within kExpMaxUlp (2 units each), then three roundings. Where exp(-g) is clamped at e^88 the result is up to
 // |g| e^-88 from the exact one, which is zero to fp32.
-double gated_bound(double g, double u) { return (2 * kExpMaxUlp + 4) * kU * std::fabs(silu(g) * u) + std::fabs(g * u) * 1e-38; }
+double gated_bound(double g, double u) {
+  return (2 * kExpMaxUlp + 4) * kU * std::fabs(silu(g) * u) + std::fabs(g * u) * 1e-38;
+}
 
 TEST_F(RowOpsOracle, Gated) {
   std::vector<float> gate = rows.normal(500, 30.0f), up = rows.normal(500);
@@ -237,7 +250,8 @@ TEST_F(RowOpsOracle, Gated) {
 
 TEST_F(RowOpsOracle, GatedInterleavedTakesPairsOfSixteen) {
   const int tiles = 3;
-  const std::vector<float> pairs = rows.normal(32 * tiles, 4.0f), gb = rows.normal(16 * tiles), ub = rows.normal(16 * tiles);
+  const std::vector<float> pairs = rows.normal(32 * tiles, 4.0f), gb = rows.normal(16 * tiles),
+                           ub = rows.normal(16 * tiles);
   std::vector<float> out(16 * tiles);
   k.gated_interleaved(pairs.data(), gb.data(), ub.data(), tiles, out.data());
   for (int i = 0; i < 16 * tiles; i++) {

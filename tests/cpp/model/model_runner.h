@@ -66,7 +66,8 @@ class ModelRunner {
   }
 
   // A whole prompt in chunks of `chunk` rows.
-  std::vector<std::vector<float>> prompt(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens, int chunk) {
+  std::vector<std::vector<float>> prompt(const std::vector<int32_t>& pages, const std::vector<int32_t>& tokens,
+                                         int chunk) {
     std::vector<std::vector<float>> out;
     for (size_t p = 0; p < tokens.size(); p += size_t(chunk)) {
       const auto end = tokens.begin() + long(std::min(tokens.size(), p + size_t(chunk)));

@@ -24,9 +24,11 @@ WeightFormat wide_formats(const std::string& name) {
   return kFormats[std::hash<std::string>()(name) % 3];
 }
 WeightFormat quantised_formats(const std::string& name) {
-  static constexpr WeightFormat kFormats[] = {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kBF16};
+  static constexpr WeightFormat kFormats[] = {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
+                                              WeightFormat::kBF16};
   if (name.find("router") != std::string::npos) return WeightFormat::kF32;
-  if (name.find(".experts.") != std::string::npos) return name.back() == 'n' ? WeightFormat::kQ4_1 : WeightFormat::kQ8_0;
+  if (name.find(".experts.") != std::string::npos)
+    return name.back() == 'n' ? WeightFormat::kQ4_1 : WeightFormat::kQ8_0;
   return kFormats[std::hash<std::string>()(name) % 4];
 }
 
@@ -34,8 +36,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && !std::memcmp(a.data(), b.data(), a.size() * sizeof(float));
 }
 
-// Weights decode exactly and activations stay fp32, so what is left is fp32 rounding along 4-5 sublayers of sums of 50-100
-// terms: about sqrt(100) * 2^-24 of the largest logit each. Measured: below 3e-6 of it; 2e-5 is allowed.
+// Weights decode exactly and activations stay fp32, so what is left is fp32 rounding along 4-5 sublayers of sums of
+// 50-100 terms: about sqrt(100) * 2^-24 of the largest logit each. Measured: below 3e-6 of it; 2e-5 is allowed.
 void expect_reference(const ModelSpec& spec, const FormatOf& formats, int threads) {
   const TinyWeights weights = random_weights(spec, 17, formats);
   ModelRunner runner(spec, weights, {.threads = threads});
@@ -69,7 +71,8 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
   for (int n : lengths) tokens.push_back(random_tokens(n, spec.vocab, rng));
   std::vector<std::vector<std::vector<float>>> alone;
   {
-    ModelRunner runner(spec, weights, {.isa = IsaLevel::kScalar, .float32_activations = float32, .kv_dtype = kv, .max_rows = 7});
+    ModelRunner runner(spec, weights,
+                       {.isa = IsaLevel::kScalar, .float32_activations = float32, .kv_dtype = kv, .max_rows = 7});
     ASSERT_TRUE(runner.status.ok()) << runner.status.message();
     for (const auto& t : tokens) alone.push_back(runner.prompt({4, 2, 1, 0, 3}, t, 7));
   }
@@ -82,7 +85,8 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), rng);
     std::vector<std::vector<int32_t>> pages;
-    for (size_t s = 0; s < tokens.size(); s++) pages.emplace_back(ids.begin() + long(5 * s), ids.begin() + long(5 * s + 5));
+    for (size_t s = 0; s < tokens.size(); s++)
+      pages.emplace_back(ids.begin() + long(5 * s), ids.begin() + long(5 * s + 5));
     std::vector<size_t> done(tokens.size(), 0);
     while (true) {
       std::vector<ModelRunner::Chunk> chunks;
@@ -127,10 +131,12 @@ TEST(Model, SpreadAttentionPartitionsFoldToTheSameBits) {
   const std::vector<int32_t> tokens = random_tokens(780, spec.vocab, rng);
   std::vector<std::vector<int32_t>> pages;
   for (int s = 0; s < 14; s++)
-    for (pages.emplace_back(); pages.back().size() < 13;) pages.back().push_back(int32_t(13 * s + 12 - int(pages.back().size())));
+    for (pages.emplace_back(); pages.back().size() < 13;)
+      pages.back().push_back(int32_t(13 * s + 12 - int(pages.back().size())));
   std::vector<std::vector<float>> last;
   for (int threads : {1, 2, 3}) {
-    ModelRunner runner(spec, weights, {.threads = threads, .kv_dtype = DType::kBF16, .max_rows = 130, .pages = 14 * 13});
+    ModelRunner runner(spec, weights,
+                       {.threads = threads, .kv_dtype = DType::kBF16, .max_rows = 130, .pages = 14 * 13});
     runner.prompt(pages[0], tokens, 130);
     const ModelRunner::Chunk one{&pages[0], 779, {tokens[779]}};
     last.push_back(runner.step({one})[0]);
@@ -160,7 +166,8 @@ TEST(Model, EveryMissingWeightIsNamed) {
 
 TEST(Model, WrongShapesAreNamed) {
   std::mt19937 rng(1);
-  for (const char* name : {"embed", "lm_head", "layers.0.0.q", "layers.1.0.o", "layers.0.1.gate", "layers.0.1.down", "layers.1.0.pre_norm"}) {
+  for (const char* name : {"embed", "lm_head", "layers.0.0.q", "layers.1.0.o", "layers.0.1.gate", "layers.0.1.down",
+                           "layers.1.0.pre_norm"}) {
     TinyWeights weights = random_weights(llama_spec(), 1, [](const std::string&) { return WeightFormat::kF32; });
     const TestWeight& w = weights.at(name);
     if (std::string(name) == "layers.0.1.gate") {  // interleaved: both of them

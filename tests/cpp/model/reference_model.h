@@ -22,7 +22,8 @@ class ReferenceModel {
     const TestWeight& embed = weights_.at("embed");
     for (int32_t token : tokens) {
       Row& row = hidden.emplace_back();
-      for (int i = 0; i < spec_.hidden; i++) row.push_back(double(embed.values[size_t(token) * embed.k + i]) * spec_.embed_scale);
+      for (int i = 0; i < spec_.hidden; i++)
+        row.push_back(double(embed.values[size_t(token) * embed.k + i]) * spec_.embed_scale);
     }
     for (size_t l = 0; l < spec_.layers.size(); l++)
       for (size_t i = 0; i < spec_.layers[l].sublayers.size(); i++)
@@ -142,7 +143,8 @@ class ReferenceModel {
           Row p;
           for (size_t j = begin; j <= t; j++) {
             double score = 0;
-            for (int d = 0; d < a.qk_dim; d++) score += q[size_t(h * a.qk_dim + d)] * keys[j][size_t(kv * a.qk_dim + d)];
+            for (int d = 0; d < a.qk_dim; d++)
+              score += q[size_t(h * a.qk_dim + d)] * keys[j][size_t(kv * a.qk_dim + d)];
             p.push_back(score * a.scale);
           }
           const double highest = *std::max_element(p.begin(), p.end());

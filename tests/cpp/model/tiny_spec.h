@@ -17,7 +17,8 @@ inline SublayerSpec make_attention(int q_heads, int kv_heads, int qk_dim, int v_
   SublayerSpec s;
   s.kind = SublayerKind::kAttention;
   s.pre_norm = norm;
-  s.attention.q_heads = q_heads, s.attention.kv_heads = kv_heads, s.attention.qk_dim = qk_dim, s.attention.v_dim = v_dim;
+  s.attention.q_heads = q_heads, s.attention.kv_heads = kv_heads, s.attention.qk_dim = qk_dim,
+  s.attention.v_dim = v_dim;
   s.attention.rope = 0;
   s.attention.scale = 1.0f / std::sqrt(float(qk_dim));
   return s;
@@ -77,7 +78,8 @@ inline ModelSpec odd_spec() {
   spec.final_norm = plus;
   spec.rope_tables = {make_rope(12, true, 4)};
   spec.rope_tables[0].attention_factor = 1.1f;
-  SublayerSpec attention = make_attention(3, 1, 20, 32, layer), mlp = make_mlp(41, plus), moe = make_moe(5, 1, 36, layer);
+  SublayerSpec attention = make_attention(3, 1, 20, 32, layer), mlp = make_mlp(41, plus),
+               moe = make_moe(5, 1, 36, layer);
   attention.attention.qkv_bias = attention.attention.o_bias = true;
   attention.attention.q_norm = plus;
   attention.residual_scale = 0.7f;

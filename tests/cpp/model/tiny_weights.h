@@ -64,8 +64,8 @@ inline void pack_gate_up(const TestWeight& gate, const TestWeight& up, uint8_t* 
 }
 
 // The packed tensors of a feed-forward network: gate_up and down, or gate, up and down.
-inline std::vector<PackedTensorInfo> feed_forward_parts(const std::string& prefix, const TestWeight& gate, const TestWeight& up,
-                                                        const TestWeight& down) {
+inline std::vector<PackedTensorInfo> feed_forward_parts(const std::string& prefix, const TestWeight& gate,
+                                                        const TestWeight& up, const TestWeight& down) {
   std::vector<PackedTensorInfo> parts;
   if (gate.format == up.format) {
     parts.push_back({prefix + "gate_up", false, gate.format, 2 * int(align_up(size_t(gate.n), 16)), gate.k});
@@ -148,7 +148,9 @@ using FormatOf = std::function<WeightFormat(const std::string& name)>;
 inline TinyWeights random_weights(const ModelSpec& spec, uint32_t seed, const FormatOf& format_of) {
   TinyWeights out;
   std::mt19937 rng(seed);
-  auto matrix = [&](const std::string& name, int n, int k) { out.add(name, random_matrix(format_of(name), n, k, rng)); };
+  auto matrix = [&](const std::string& name, int n, int k) {
+    out.add(name, random_matrix(format_of(name), n, k, rng));
+  };
   auto bias = [&](bool wanted, const std::string& name, int n) {
     if (wanted) out.add(name, random_vector(n, 0.0f, 0.1f, rng));
   };
