@@ -1,6 +1,7 @@
 #include "api/options.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "model/support.h"
 #include "plan/memory_plan.h"
@@ -61,17 +62,21 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   return make_memory_plan(out->spec, input, &out->memory);
 }
 
-Status check_model_spec(const std::string& json, std::string* canonical) {
+Status check_model_spec(const std::string& json, std::string* canonical) try {
   FT_ASSIGN_OR_RETURN(const ModelSpec spec, parse_model_spec(json));
   *canonical = model_spec_to_json(spec);
   return {};
+} catch (const std::exception& e) {
+  return Internal(std::string("checking the ModelSpec failed: ") + e.what());
 }
 
-Status plan_memory(const LoadOptions& options, MemoryPlan* plan) {
+Status plan_memory(const LoadOptions& options, MemoryPlan* plan) try {
   ResolvedOptions resolved;
   const Status status = resolve_options(options, &resolved);
   *plan = std::move(resolved.memory);
   return status;
+} catch (const std::exception& e) {
+  return Internal(std::string("planning failed: ") + e.what());
 }
 
 }  // namespace freetoken

@@ -28,10 +28,17 @@ bool spin(F&& ready) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) : threads_(threads) {
-  for (int t = 1; t < threads_; t++) workers_.emplace_back([this, t] { work(t); });
+  try {
+    for (int t = 1; t < threads_; t++) workers_.emplace_back([this, t] { work(t); });
+  } catch (...) {  // the system has no thread for us: the workers that did start must end before the exception leaves
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_ = true;
   epoch_.fetch_add(1);
   epoch_.notify_all();

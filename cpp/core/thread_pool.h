@@ -11,7 +11,8 @@ namespace freetoken {
 
 class ThreadPool {
  public:
-  // threads >= 1 counts the caller. Workers run with denormals flushed; the caller sets that itself.
+  // threads >= 1 counts the caller. Throws std::system_error when the system has no more threads.
+  // Workers run with denormals flushed; the caller sets that itself.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,6 +36,7 @@ class ThreadPool {
   using Body = void (*)(void*, int);
   void start(Body body, void* argument);
   void work(int thread);
+  void stop();
 
   int threads_;
   Body body_ = nullptr;

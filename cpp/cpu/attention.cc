@@ -60,6 +60,7 @@ void CpuOps::attention(Queue&, const AttentionArgs& args) {
 
   std::vector<Unit> units;
   int64_t partials = 0;
+  int max_queries = 0;
   for (int s = 0; s < int(sequences_.size()); s++)
     for (int kv = 0; kv < spec.kv_heads; kv++)
       for (int h = 0; h < group; h += heads_per_block)
@@ -67,14 +68,15 @@ void CpuOps::attention(Queue&, const AttentionArgs& args) {
           Unit u{s, kv, kv * group + h, std::min(heads_per_block, group - h), sequences_[s].first_row + r,
                  std::min(rows_per_block, sequences_[s].row_count - r)};
           u.partitions = batch_rows_[u.first_row + u.rows - 1].position / kAttentionPartition + 1;
+          max_queries = std::max(max_queries, u.rows * u.heads);
           u.partial = partials;
           partials += u.partitions;
           units.push_back(u);
         }
   bool spread = int(units.size()) < 4 * threads && partials > int64_t(units.size());
-  const int64_t partial_floats = int64_t(kMaxQueries) * (2 + spec.v_dim);
+  const int64_t partial_floats = int64_t(max_queries) * (2 + spec.v_dim);  // maxima, sums, accumulators
   if (spread && partials_.size_bytes() < size_t(partials * partial_floats) * sizeof(float)) {
-    auto memory = Memory::allocate(size_t(partials * partial_floats) * 2 * sizeof(float));
+    auto memory = Memory::allocate(size_t(partials * partial_floats) * sizeof(float));
     if (memory.ok()) partials_ = std::move(*memory);
     else spread = false;
   }
@@ -128,9 +130,9 @@ void CpuOps::attention(Queue&, const AttentionArgs& args) {
     for (int i; (i = next_unit.fetch_add(1)) < int(spread_units.size());) {
       const Unit& u = units[spread_units[i].first];
       float* result = partial(u, spread_units[i].second);
-      for (int j = 0; j < kMaxQueries; j++) acc_p[j] = result + 2 * kMaxQueries + j * spec.v_dim;
+      for (int j = 0; j < max_queries; j++) acc_p[j] = result + 2 * max_queries + j * spec.v_dim;
       attention_.partition(kv_head(args, u.sequence, u.kv_head), queries_of(u), spread_units[i].second, scores, result,
-                           result + kMaxQueries, acc_p);
+                           result + max_queries, acc_p);
     }
     pool_.barrier();
     for (int i; (i = next_fold.fetch_add(1)) < int(units.size());) {
@@ -139,8 +141,8 @@ void CpuOps::attention(Queue&, const AttentionArgs& args) {
         m[j] = kMinusInfinity;
         for (int p = 0; p < u.partitions; p++) {
           const float* result = partial(u, p);
-          attention_.fold(&m[j], &l[j], acc[j], result[j], result[kMaxQueries + j],
-                          result + 2 * kMaxQueries + j * spec.v_dim, spec.v_dim);
+          attention_.fold(&m[j], &l[j], acc[j], result[j], result[max_queries + j],
+                          result + 2 * max_queries + j * spec.v_dim, spec.v_dim);
         }
         attention_.finish(l[j], acc[j], spec.v_dim, output_of(u, j));
       }

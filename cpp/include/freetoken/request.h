@@ -56,7 +56,7 @@ struct Event {
   int completion_tokens = 0;
 };
 
-// Called on the engine thread; must return quickly and not call back into the engine (except cancel).
+// Called on the engine thread; must return quickly, not throw, and not call back into the engine (except cancel).
 class EventSink {
  public:
   virtual ~EventSink() = default;
