@@ -1,5 +1,5 @@
 // exp and log in fp32, one fixed sequence of IEEE operations: vector code that uses the same constants and the same order
-// gives the same bits on every ISA level (design 5.3). Round-to-nearest mode is assumed; no result is denormal, so the
+// gives the same bits on every ISA level (docs/numerics.md). Round-to-nearest mode is assumed; no result is denormal, so the
 // flush-to-zero state does not matter.
 //
 // always_inline and static: kernels include this once per ISA level, and the linker must not merge those copies.
