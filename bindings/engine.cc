@@ -83,9 +83,14 @@ class PyEngine {
     d["kv_pages_total"] = s.kv_pages_total;
     d["kv_pages_used"] = s.kv_pages_used;
     d["page_tokens"] = s.page_tokens;
+    d["kv_pages_cached"] = s.kv_pages_cached;
     d["steps"] = s.steps;
     d["prompt_tokens"] = s.prompt_tokens;
     d["completion_tokens"] = s.completion_tokens;
+    d["cached_prompt_tokens"] = s.cached_prompt_tokens;
+    d["preemptions"] = s.preemptions;
+    d["draft_tokens"] = s.draft_tokens;
+    d["accepted_draft_tokens"] = s.accepted_draft_tokens;
     d["weight_bytes"] = s.weight_bytes;
     d["vocab"] = s.vocab;
     d["threads"] = s.threads;

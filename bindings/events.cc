@@ -11,10 +11,11 @@ namespace {
 // An event as Python sees it: converted once, fields read-only.
 struct PyEvent {
   RequestId request;
+  int choice;
   py::list tokens, logprobs, prompt_logprobs;
   py::str text, stop_match, error;
   py::object logits, finish;
-  int prompt_tokens, completion_tokens;
+  int prompt_tokens, cached_tokens, completion_tokens;
 };
 
 py::list logprob_list(const std::vector<TokenLogprob>& entries) {
@@ -29,6 +30,7 @@ py::object finish_name(FinishReason reason) {
     case FinishReason::kStop: return py::str("stop");
     case FinishReason::kLength: return py::str("length");
     case FinishReason::kCancelled: return py::str("cancelled");
+    case FinishReason::kTimeout: return py::str("timeout");
     case FinishReason::kError: return py::str("error");
   }
   return py::none();
@@ -42,9 +44,9 @@ py::object logits_array(const std::vector<float>& values, int vocab) {
 }  // namespace
 
 py::object event_to_python(const Event& e, int vocab) {
-  return py::cast(PyEvent{e.request, py::cast(e.tokens), logprob_list(e.logprobs), logprob_list(e.prompt_logprobs),
+  return py::cast(PyEvent{e.request, e.choice, py::cast(e.tokens), logprob_list(e.logprobs), logprob_list(e.prompt_logprobs),
                           py::str(e.text), py::str(e.stop_match), py::str(e.error.message()), logits_array(e.logits, vocab),
-                          finish_name(e.finish), e.prompt_tokens, e.completion_tokens});
+                          finish_name(e.finish), e.prompt_tokens, e.cached_tokens, e.completion_tokens});
 }
 
 void register_events(py::module_& m) {
@@ -59,6 +61,7 @@ void register_events(py::module_& m) {
       .def("__len__", [](const Vocab& v) { return v.bytes.size(); });
   py::class_<PyEvent>(m, "Event", "What one step did for one request.")
       .def_readonly("request", &PyEvent::request)
+      .def_readonly("choice", &PyEvent::choice)
       .def_readonly("tokens", &PyEvent::tokens)
       .def_readonly("text", &PyEvent::text)
       .def_readonly("logprobs", &PyEvent::logprobs)
@@ -68,6 +71,7 @@ void register_events(py::module_& m) {
       .def_readonly("stop_match", &PyEvent::stop_match)
       .def_readonly("error", &PyEvent::error)
       .def_readonly("prompt_tokens", &PyEvent::prompt_tokens)
+      .def_readonly("cached_tokens", &PyEvent::cached_tokens)
       .def_readonly("completion_tokens", &PyEvent::completion_tokens);
 }
 

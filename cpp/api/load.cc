@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <exception>
 
+#include "api/device.h"
 #include "api/options.h"
-#include "cpu/cpu_ops.h"
 #include "engine/engine_loop.h"
 #include "model/kv_layout.h"
 #include "weights/loader.h"
@@ -32,17 +32,16 @@ Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_p
   ResolvedOptions resolved;
   FT_RETURN_IF_ERROR(resolve_options(options, &resolved));
   FT_RETURN_IF_ERROR(check_vocab(options, resolved.spec));
-  FT_ASSIGN_OR_RETURN(const IsaLevel isa, select_isa_level());
-  auto ops = std::make_unique<CpuOps>(
-      CpuOptions{.threads = resolved.threads,
-                 .isa = isa,
-                 .float32_activations = options.activations == ActivationMode::kFloat32,
-                 .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab)});
+  DeviceOptions device{.threads = resolved.threads,
+                       .float32_activations = options.activations == ActivationMode::kFloat32,
+                       .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab)};
+  FT_ASSIGN_OR_RETURN(auto ops, open_device(options.device_library, std::move(device)));
   FT_RETURN_IF_ERROR(load_weights(resolved.table, resolved.load, *ops, resolved.threads, [&](int64_t done, int64_t total) {
     if (options.progress) options.progress("weights", done, total);
   }));
   const ModelLimits limits{.max_rows = resolved.max_batch_tokens,
                            .max_sequences = resolved.max_running_requests,
+                           .sampler_slots = resolved.max_running_requests,
                            .max_logit_rows = resolved.max_logit_rows,
                            .kv_dtype = options.kv_dtype == KvDType::kF32 ? DType::kF32 : DType::kBF16};
   FT_ASSIGN_OR_RETURN(auto model, Model::create(resolved.spec, *ops, limits));
@@ -57,8 +56,12 @@ Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_p
   parts.eos_token_ids = std::move(options.eos_token_ids);
   parts.limits = {.max_running = resolved.max_running_requests,
                   .max_rows = resolved.max_batch_tokens,
-                  .page_tokens = kPageTokens,
-                  .pages = {group_pages.begin(), group_pages.end()}};
+                  .max_itl_us = options.max_itl_us,
+                  .units = parts.model->units(),
+                  .chaos_seed = options.chaos_seed};
+  parts.kv = {.groups = parts.model->kv_layout().groups, .pages = group_pages, .prefix_cache = options.prefix_cache};
+  parts.max_queued = options.max_queued_requests;
+  parts.drafts = options.drafts;
   parts.max_logit_rows = resolved.max_logit_rows;
   parts.max_sequence_tokens = resolved.memory.max_sequence_tokens;
   parts.sink = std::move(sink);

@@ -14,6 +14,7 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxThreadsPerCore = 4;  // 1000 threads on 2 cores take minutes for a step: all wait for each other
 constexpr int kMaxRunning = 4096;
+constexpr int kMaxQueued = 1 << 20;
 constexpr int kMaxBatchTokens = 65536;
 
 Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
@@ -32,6 +33,8 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
                            " for each of the cores this process may use (" + std::to_string(cores) +
                            "): they would wait for each other; 0 takes one per core");
   FT_RETURN_IF_ERROR(in_range("max_running_requests", options.max_running_requests, 1, kMaxRunning));
+  FT_RETURN_IF_ERROR(in_range("max_queued_requests", options.max_queued_requests, 1, kMaxQueued));
+  FT_RETURN_IF_ERROR(in_range("max_itl_us", options.max_itl_us, 0, int64_t(1) << 40));
   FT_RETURN_IF_ERROR(in_range("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
   FT_RETURN_IF_ERROR(in_range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 30));
   FT_RETURN_IF_ERROR(in_range("kv_tokens", options.kv_tokens, 0, int64_t(1) << 40));

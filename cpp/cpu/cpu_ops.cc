@@ -52,8 +52,9 @@ void CpuOps::set_rope_tables(std::span<const RopeTable> tables) {
   for (const RopeTable& table : tables) ropes_.push_back({table, {}});
 }
 
-Status CpuOps::reserve(int max_rows, int max_sequences, const ModelSpec& spec) {
-  max_rows_ = max_rows;
+Status CpuOps::reserve(const OpsLimits& limits, const ModelSpec& spec) {
+  const int max_rows = max_rows_ = limits.max_rows;
+  slots_.resize(limits.sampler_slots);
   int max_k = spec.hidden, max_inner = 1, inner_rows = max_rows, max_experts = 1, max_per_token = 1, max_v = 16;
   for (const LayerSpec& layer : spec.layers)
     for (const SublayerSpec& s : layer.sublayers) {
@@ -71,7 +72,10 @@ Status CpuOps::reserve(int max_rows, int max_sequences, const ModelSpec& spec) {
     }
   for (Activations& a : input_) FT_RETURN_IF_ERROR(a.reserve(max_rows, max_k));
   FT_RETURN_IF_ERROR(inner_.reserve(inner_rows, int(align_up(size_t(max_inner), 32))));
-  route_.reserve(max_rows, max_per_token, max_experts);
+  for (RouteSlot& route : route_) route.reserve(max_rows, max_per_token, max_experts);
+  if (limits.partial_moe && max_experts > 1) {
+    FT_ASSIGN_OR_RETURN(kept_results_, allocate(DType::kF32, max_rows * max_per_token, spec.hidden));
+  }
   answers_.resize(max_experts);
   FT_ASSIGN_OR_RETURN(router_logits_, allocate(DType::kF32, max_rows, max_experts));
   for (Rope& rope : ropes_) {
@@ -95,6 +99,7 @@ Status CpuOps::wait(Queue&, Ticket) { return std::exchange(step_error_, {}); }
 
 void CpuOps::begin_step(Queue&, const Batch& batch) {
   set_denormals_to_zero();
+  sampled_in_step_ = false;
   batch_rows_.assign(batch.rows.begin(), batch.rows.end());
   sequences_.assign(batch.sequences.begin(), batch.sequences.end());
   pages_.resize(sequences_.size() * kv_.size());
@@ -175,15 +180,36 @@ void CpuOps::gather(Queue&, Tensor x, std::span<const int32_t> rows, Tensor out)
                 reinterpret_cast<const void*>(x.address + rows[i] * x.row_bytes), size_t(x.cols) * sizeof(float));
 }
 
-Ticket CpuOps::read(Queue&, Tensor tensor, std::span<float> out) {
+void CpuOps::read(Queue&, Tensor tensor, std::span<float> out) {
   for (int r = 0; r < tensor.rows; r++)
     std::memcpy(out.data() + size_t(r) * tensor.cols, reinterpret_cast<const void*>(tensor.address + r * tensor.row_bytes),
                 size_t(tensor.cols) * sizeof(float));
+}
+
+void CpuOps::copy_pages(Queue&, std::span<const PageCopy> copies) {
+  for (const PageCopy& c : copies) std::memcpy(page_at(c.group, c.to), page_at(c.group, c.from), size_t(kv_[c.group].page_bytes));
+}
+
+Ticket CpuOps::read_page(Queue&, int group, int32_t page, std::span<uint8_t> out) {
+  std::memcpy(out.data(), page_at(group, page), size_t(kv_[group].page_bytes));
   return {};
 }
 
-Ticket CpuOps::sample(Queue&, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
-  sampled_.resize(rows.size());
+void CpuOps::write_page(Queue&, int group, int32_t page, std::span<const uint8_t> bytes) {
+  std::memcpy(page_at(group, page), bytes.data(), size_t(kv_[group].page_bytes));
+}
+
+void CpuOps::open_sampler(Queue&, int slot, const SamplerInit& init) {
+  slots_[slot] = {std::make_unique<SamplerState>(init, samplers_[0].vocab()), init.sample_index};
+}
+
+void CpuOps::advance_sampler(Queue&, int slot, std::span<const int32_t> tokens) { slots_[slot].state->advance(tokens); }
+
+void CpuOps::sample(Queue&, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
+  if (!sampled_in_step_) sampled_.clear();
+  sampled_in_step_ = true;
+  const size_t before = sampled_.size();
+  sampled_.resize(before + rows.size());
   const int n = pool_.threads(), count = int(rows.size());
   pool_.run([&](int thread) {
     Sampler& sampler = samplers_[thread];
@@ -191,17 +217,17 @@ Ticket CpuOps::sample(Queue&, Tensor logits, std::span<const SampleRow> rows, st
       const SampleRow& row = rows[i];
       const float* values = reinterpret_cast<const float*>(logits.address + row.logits_row * logits.row_bytes);
       SampleResult& result = results[i];
-      const SampleParams params{row.temperature, row.top_k, row.top_p, row.seed};
+      const SamplerSlot& slot = slots_[row.slot];
       result.token = row.target >= 0 ? row.target
-                                     : sampler.sample(values, params, uint32_t(row.position), uint32_t(row.sample_index));
-      sampled_[i] = result.token;
+                                     : sampler.sample(values, *slot.state, row.ahead, uint32_t(row.position),
+                                                      uint32_t(slot.sample_index));
+      sampled_[before + i] = result.token;
       if (row.logprobs < 0 || result.token < 0) continue;
       RowLogprobs logprobs = sampler.logprobs(values, result.token, row.logprobs);
       result.logprob = logprobs.token_logprob;
       result.top = std::move(logprobs.top);
     }
   });
-  return {};
 }
 
 }  // namespace freetoken

@@ -15,6 +15,7 @@
 #include "kernels/row_ops.h"
 #include "ops/ops.h"
 #include "sample/sampler.h"
+#include "sample/sampler_state.h"
 
 namespace freetoken {
 
@@ -45,11 +46,18 @@ class CpuOps final : public Ops {
   Result<Tensor> allocate(DType dtype, int rows, int cols) override;
   Status allocate_kv(std::span<const KvGroup> groups, std::span<const int32_t> pages) override;
   void set_rope_tables(std::span<const RopeTable> tables) override;
-  Status reserve(int max_rows, int max_sequences, const ModelSpec& spec) override;
+  Status reserve(const OpsLimits& limits, const ModelSpec& spec) override;
 
   std::unique_ptr<Queue> make_queue() override;
   Status wait(Queue& queue, Ticket ticket) override;
   void begin_step(Queue& queue, const Batch& batch) override;
+  Ticket end_step(Queue&) override { return {}; }
+
+  void copy_pages(Queue&, std::span<const PageCopy> copies) override;
+  Ticket read_page(Queue&, int group, int32_t page, std::span<uint8_t> out) override;
+  void write_page(Queue&, int group, int32_t page, std::span<const uint8_t> bytes) override;
+  void open_sampler(Queue&, int slot, const SamplerInit& init) override;
+  void advance_sampler(Queue&, int slot, std::span<const int32_t> tokens) override;
 
   void embed(Queue&, const Weight& table, float scale, Tensor out) override;
   void norm(Queue&, Tensor x, const NormSpec& spec, Tensor weight, Tensor bias, Tensor out) override;
@@ -57,12 +65,12 @@ class CpuOps final : public Ops {
   void attention(Queue&, const AttentionArgs& args) override;
   void add(Queue&, Tensor x, Tensor y, float scale) override;
   void mlp(Queue&, Tensor x, const MlpArgs& args, Tensor out) override;
-  void route(Queue&, Tensor x, const RouteArgs& args) override;
-  void moe(Queue&, Tensor x, const MoeSpec& spec, const ExpertSet& experts, Tensor out) override;
+  void route(Queue&, Lane lane, Tensor x, const RouteArgs& args) override;
+  void moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const ExpertSet& experts, ExpertRange part, Tensor out) override;
   void gather(Queue&, Tensor x, std::span<const int32_t> rows, Tensor out) override;
   void logits(Queue&, Tensor x, const Weight& head, Tensor bias, float scale, float softcap, Tensor out) override;
-  Ticket sample(Queue&, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override;
-  Ticket read(Queue&, Tensor tensor, std::span<float> out) override;
+  void sample(Queue&, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+  void read(Queue&, Tensor tensor, std::span<float> out) override;
 
  private:
   // inner columns of one gate/up block (scratch stays in L2), and floats of scratch for the outputs of down.
@@ -91,6 +99,7 @@ class CpuOps final : public Ops {
   ActivationKind kind_of(WeightFormat f) const {
     return float32_activations_ ? ActivationKind::kF32 : traits(f).activation;
   }
+  uint8_t* page_at(int group, int32_t page) const { return kv_[group].memory.data() + kv_[group].page_bytes * page; }
   KvHead kv_head(const AttentionArgs& args, int sequence, int head) const;
   void prepare_heads(const AttentionArgs& args, int row);
   void linear_one(Tensor x, const LinearOutput& output);
@@ -119,7 +128,13 @@ class CpuOps final : public Ops {
   std::vector<BatchRow> batch_rows_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::vector<int32_t>> pages_;           // [sequence * groups + group]
-  std::vector<int32_t> sampled_;                       // by the previous step's sample()
+  std::vector<int32_t> sampled_;                       // by the last step that sampled
+  bool sampled_in_step_ = false;
+  struct SamplerSlot {
+    std::unique_ptr<SamplerState> state;
+    int32_t sample_index = 0;
+  };
+  std::vector<SamplerSlot> slots_;
   std::vector<KvPool> kv_;
   std::vector<Rope> ropes_;
   std::vector<Memory> buffers_;
@@ -127,7 +142,8 @@ class CpuOps final : public Ops {
   // Scratch, sized by reserve()
   Activations input_[2];           // encoded inputs of linear, mlp and moe, by kind in use
   Activations inner_;              // encoded inputs of down matrices
-  RouteSlot route_;
+  RouteSlot route_[kLanes];
+  Tensor kept_results_;            // of a layer done in parts: [rows * experts per token, hidden]
   Tensor router_logits_;
   struct ThreadScratch {
     Memory memory;

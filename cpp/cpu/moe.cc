@@ -1,7 +1,8 @@
 // Routing and the expert block of CpuOps.
 //
 // gate/up: a unit is (expert, half of its inner columns), claimed dynamically one ahead so that the prefetch knows where to
-// go. down: a unit is a range of output columns; outputs are kept per (row, rank) and added in rank order.
+// go. down: a unit is a range of output columns; outputs are kept per (row, rank) and added in rank order. When a layer is
+// done in parts, those of all parts are kept in the lane's memory and added after the last.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -13,16 +14,17 @@ namespace {
 
 float* row_of(Tensor t, int r) { return reinterpret_cast<float*>(t.address + r * t.row_bytes); }
 
-Weight part(uint64_t extent, int64_t offset, WeightFormat format, int n, int k) {
+Weight matrix_at(uint64_t extent, int64_t offset, WeightFormat format, int n, int k) {
   return {extent + uint64_t(offset), format, n, k};
 }
 
 }  // namespace
 
-void CpuOps::route(Queue&, Tensor x, const RouteArgs& args) {
+void CpuOps::route(Queue&, Lane lane, Tensor x, const RouteArgs& args) {
+  RouteSlot& route = route_[int(lane)];
   const MoeSpec& spec = *args.spec;
   const int threads = pool_.threads(), rows = x.rows, tiles = tile_count(spec.experts);
-  route_.start(rows, spec.experts, spec.experts_per_token);
+  route.start(rows, spec.experts, spec.experts_per_token);
   const PackedMatrix router{args.router.format, args.router.n, args.router.k,
                             reinterpret_cast<const uint8_t*>(args.router.address)};
   pool_.run([&](int thread) {
@@ -41,37 +43,47 @@ void CpuOps::route(Queue&, Tensor x, const RouteArgs& args) {
     if (!by_rows) pool_.barrier();
     for (int r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
       rows_.softmax(out[r], spec.experts, out[r]);
-      choose_experts(out[r], spec.experts, spec.experts_per_token, spec.normalise, spec.scaling, route_.ids(r),
-                     route_.weights(r));
+      choose_experts(out[r], spec.experts, spec.experts_per_token, spec.normalise, spec.scaling, route.ids(r),
+                     route.weights(r));
     }
   });
-  route_.group();
+  route.group();
 }
 
-void CpuOps::moe(Queue&, Tensor x, const MoeSpec& spec, const ExpertSet& set, Tensor out) {
+void CpuOps::moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const ExpertSet& set, ExpertRange part, Tensor out) {
   const ExpertLayout& layout = set.layout;
-  const int threads = pool_.threads(), rows = x.rows, experts = int(route_.active().size()), entries = route_.entries();
+  const RouteSlot& route = route_[int(lane)];
+  // Active experts of this part: indices [first_active, first_active + experts).
+  const std::span<const int32_t> all = route.active();
+  const int first_active = int(std::lower_bound(all.begin(), all.end(), part.begin) - all.begin());
+  const std::span<const int32_t> active =
+      all.subspan(first_active, std::lower_bound(all.begin(), all.end(), part.end) - all.begin() - first_active);
+  const bool partial = part.begin > 0 || part.end < spec.experts, last_part = part.end >= spec.experts;
+  const int threads = pool_.threads(), rows = x.rows, experts = int(active.size()), entries = route.entries();
   const ActivationKind gate_kind = kind_of(layout.gate_format), up_kind = kind_of(layout.up_format);
   const ActivationKind down_kind = kind_of(layout.down_format);
-  set.resolver->post(set.layer, route_.active());
+  set.resolver->post(set.layer, active);
 
   const int gate_n = layout.up_offset < 0 ? int(align_up(size_t(layout.inner), 16)) * 2 : layout.inner;
+  auto begin_of = [&](int i) { return route.begin(first_active + i); };
+  auto count_of = [&](int i) { return route.end(first_active + i) - begin_of(i); };
   auto gated_weights = [&](int i) {
     const uint64_t extent = answers_[i].address;
     GatedWeights w;
-    w.gate = part(extent, layout.gate_offset, layout.gate_format, gate_n, layout.hidden);
-    if (layout.up_offset >= 0) w.up = part(extent, layout.up_offset, layout.up_format, layout.inner, layout.hidden);
+    w.gate = matrix_at(extent, layout.gate_offset, layout.gate_format, gate_n, layout.hidden);
+    if (layout.up_offset >= 0) w.up = matrix_at(extent, layout.up_offset, layout.up_format, layout.inner, layout.hidden);
     return w;
   };
   auto down_weight = [&](int i) {
-    return part(answers_[i].address, layout.down_offset, layout.down_format, layout.hidden, layout.inner);
+    return matrix_at(answers_[i].address, layout.down_offset, layout.down_format, layout.hidden, layout.inner);
   };
   const int pieces = std::max(1, std::min(layout.inner / 64, ceil_div(2 * threads, std::max(experts, 1)) * 2));
   const int piece = int(align_up(size_t(ceil_div(layout.inner, pieces)), 32));
   const int tiles = tile_count(layout.hidden);
   // Column ranges of down: one per worker while their outputs fit the scratch, more otherwise.
   const int most_tiles = std::max<int>(1, int(kDownScratchFloats / (int64_t(entries) * kTileRows)));
-  const int ranges = std::max(threads, ceil_div(tiles, most_tiles));
+  const int ranges = partial ? threads : std::max(threads, ceil_div(tiles, most_tiles));
+  const Tensor kept = kept_results_;  // of parts: [entries, hidden]
 
   std::atomic<int> next_expert{0}, next_unit{0}, next_range{0};
   std::atomic<bool> failed{false};
@@ -81,7 +93,7 @@ void CpuOps::moe(Queue&, Tensor x, const MoeSpec& spec, const ExpertSet& set, Te
       if (up_kind != gate_kind) matmul_kernels_.encode_row(up_kind, row_of(x, r), x.cols, input_[1].row(r));
     }
     for (int i; (i = next_expert.fetch_add(1)) < experts;) {
-      answers_[i] = set.resolver->wait(set.layer, route_.active()[i]);
+      answers_[i] = set.resolver->wait(set.layer, active[i]);
       if (answers_[i].kind != ExpertAnswer::Kind::kAddress) failed = true;
     }
     pool_.barrier();
@@ -92,18 +104,18 @@ void CpuOps::moe(Queue&, Tensor x, const MoeSpec& spec, const ExpertSet& set, Te
     for (int u = next_unit.fetch_add(1), v; u < units; u = v) {
       v = next_unit.fetch_add(1);
       const int i = u / pieces, begin = u % pieces * piece, end = std::min(begin + piece, layout.inner);
-      const int first = route_.begin(i), count = route_.end(i) - first;
+      const int first = begin_of(i), count = count_of(i);
       GatedWeights w = gated_weights(i);
       const uint8_t** in = scratch.in.data();
-      for (int e = 0; e < count; e++) in[e] = input_[0].row(route_.row_of(first + e));
+      for (int e = 0; e < count; e++) in[e] = input_[0].row(route.row_of(first + e));
       if (layout.up_offset >= 0) {
         const Activations& up_input = up_kind == gate_kind ? input_[0] : input_[1];
-        for (int e = 0; e < count; e++) in[count + e] = up_input.row(route_.row_of(first + e));
+        for (int e = 0; e < count; e++) in[count + e] = up_input.row(route.row_of(first + e));
         w.up_activations = in + count;
       }
       const uint8_t* next = v < units ? reinterpret_cast<const uint8_t*>(answers_[v / pieces].address + layout.gate_offset) +
                                             size_t(v % pieces * piece / 16) * tile_bytes(layout.gate_format, layout.hidden)
-                                      : reinterpret_cast<const uint8_t*>(down_weight(0).address);
+                                      : experts ? reinterpret_cast<const uint8_t*>(down_weight(0).address) : nullptr;
       for (int b = begin; b < end; b += kGatedBlock)
         gated_block(w, b, std::min(b + kGatedBlock, end), count, gate_kind, in, down_kind, first,
                     b + kGatedBlock < end ? nullptr : next, thread);
@@ -115,20 +127,25 @@ void CpuOps::moe(Queue&, Tensor x, const MoeSpec& spec, const ExpertSet& set, Te
       const int t0 = tiles * range / ranges, t1 = tiles * (range + 1) / ranges, columns = (t1 - t0) * kTileRows;
       if (t0 == t1) continue;
       for (int i = 0; i < experts; i++) {
-        const int first = route_.begin(i), count = route_.end(i) - first;
+        const int first = begin_of(i), count = count_of(i);
         for (int e = 0; e < count; e++)
-          scratch.out[e] = results + size_t(first + e) * columns - int64_t(t0) * kTileRows;
+          scratch.out[e] = partial ? row_of(kept, first + e)
+                                   : results + size_t(first + e) * columns - int64_t(t0) * kTileRows;
         const uint8_t* next = i + 1 < experts ? reinterpret_cast<const uint8_t*>(down_weight(i + 1).address) +
                                                     size_t(t0) * tile_bytes(layout.down_format, layout.inner)
                                               : nullptr;
         matmul(down_weight(i), t0, t1, count, down_kind, inner_.rows(first), scratch.out.data(), next);
       }
-      const int width = std::min(columns, layout.hidden - t0 * kTileRows);
+      if (!last_part) continue;
+      const int column = t0 * kTileRows, width = std::min(columns, layout.hidden - column);
       for (int r = 0; r < rows; r++) {
-        float* to = row_of(out, r) + t0 * kTileRows;
+        float* to = row_of(out, r) + column;
         std::memset(to, 0, size_t(width) * sizeof(float));
-        for (int rank = 0; rank < route_.per_token(); rank++)
-          rows_.add_scaled(to, results + size_t(route_.entry_of(r, rank)) * columns, route_.weights(r)[rank], width);
+        for (int rank = 0; rank < route.per_token(); rank++) {
+          const int entry = route.entry_of(r, rank);
+          const float* from = partial ? row_of(kept, entry) + column : results + size_t(entry) * columns;
+          rows_.add_scaled(to, from, route.weights(r)[rank], width);
+        }
       }
     }
   });

@@ -13,6 +13,7 @@ class RouteSlot {
   // Starts a choice of `per_token` of `experts` for `rows` rows.
   void start(int rows, int experts, int per_token);
   // Row r's choice in rank order, per_token long.
+  const float* weights(int row) const { return weights_.data() + size_t(row) * per_token_; }
   int32_t* ids(int row) { return ids_.data() + size_t(row) * per_token_; }
   float* weights(int row) { return weights_.data() + size_t(row) * per_token_; }
   // Sorts the choices by expert, rows ascending within one.

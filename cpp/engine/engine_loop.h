@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <random>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -24,8 +26,11 @@ struct EngineParts {
   Vocab vocab;
   std::vector<int32_t> eos_token_ids;
   SchedulerLimits limits;
+  KvCacheOptions kv;
+  int max_queued = 1024;
   int max_logit_rows = 64;
   int max_sequence_tokens = 0;
+  bool drafts = true;
   std::shared_ptr<EventSink> sink;
 };
 
@@ -41,30 +46,53 @@ class EngineLoop final : public Engine {
   void shutdown() override;
 
  private:
-  struct LogitRow;  // one row of logits to compute and what to do with it
+  struct Incoming {
+    RequestId id;
+    Request request;
+    int64_t deadline_us;
+  };
+  // One row of logits to compute and what to do with it.
+  struct LogitRow {
+    Choice* choice = nullptr;
+    int32_t row = 0;        // of the batch
+    int32_t position = 0;
+    bool draw = false;      // sample the next token; else only report about the prompt's next token
+  };
 
   void run();
   bool take_inbox();           // false: shut down
+  void start(Incoming incoming);
   void step();
-  Status forward(const std::vector<StepItem>& items);
-  Status evaluate(std::vector<LogitRow>& rows);
-  void take_sample(ActiveRequest& active, const SampleResult& result);
-  void take_prompt_row(ActiveRequest& active, const SampleResult& result);
-  void touch(ActiveRequest& active);
-  void finish(ActiveRequest& active, FinishReason reason, Status error = {});
+  void propose_drafts();
+  void random_drafts(Choice& choice, int most);
+  void prepare();              // page copies and sampler slots of the composed step
+  // Runs units [first, last) of the items' rows; after the last unit also logits and samples. Does not advance anything.
+  Status run_batch(Lane lane, std::span<const StepItem> items, int first, int last);
+  void make_batch(std::span<const StepItem> items, bool ends);
+  void evaluate(Lane lane);
+  void take_results(std::span<const StepItem> items);
+  void take_row(const LogitRow& row, const SampleResult& result, const float* logits);
+  void take_token(Choice& choice, const SampleResult& result);
+  // known: tokens of the sequence before the step.
+  void end_item(const StepItem& item, int accepted, int known);
+  void touch(Choice& choice);
+  void finish(Choice& choice, FinishReason reason, Status error = {});
+  void finish_all(ActiveRequest& active, FinishReason reason, const Status& error = {});
+  void expire();
   void flush_events();
   void fail_all(const Status& error);
-  bool ends(const Request& request, int32_t token) const;
+  void update_stats();         // with mutex_ held
 
   EngineParts parts_;
   std::unique_ptr<Queue> queue_;
   Scheduler scheduler_;
   RequestLimits request_limits_;
+  int64_t kv_capacity_tokens_ = 0;
 
   // Shared with callers.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<std::pair<RequestId, Request>> inbox_;
+  std::vector<Incoming> inbox_;
   std::vector<RequestId> cancels_;
   bool stop_ = false;
   Status health_;
@@ -75,11 +103,22 @@ class EngineLoop final : public Engine {
 
   // Engine thread only.
   std::unordered_map<RequestId, std::unique_ptr<ActiveRequest>> active_;
-  std::vector<ActiveRequest*> touched_;
-  std::vector<RequestId> finished_;
+  std::set<std::pair<int64_t, RequestId>> deadlines_;  // (us, request)
+  std::vector<Choice*> touched_;
+  std::vector<Choice*> finished_;
+  uint64_t next_arrival_ = 1;
+  std::mt19937_64 chaos_;
+
+  // Of one batch; members so that a steady step allocates nothing.
   std::vector<BatchRow> rows_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::vector<const int32_t*>> page_lists_;
+  std::vector<LogitRow> logit_rows_;
+  std::vector<int32_t> picked_;
+  std::vector<SampleRow> sample_rows_;
+  std::vector<SampleResult> results_;
+  std::vector<float> logits_;          // [logit_rows_, vocab] when some request asks for them
+  bool read_logits_ = false;
   std::thread thread_;
 };
 

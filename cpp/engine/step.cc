@@ -1,173 +1,263 @@
 // One step of the engine: compose, forward, logits, samples.
 #include <algorithm>
+#include <array>
 #include <limits>
 
+#include "core/clock.h"
 #include "engine/engine_loop.h"
 
 namespace freetoken {
+namespace {
 
-struct EngineLoop::LogitRow {
-  ActiveRequest* active = nullptr;
-  int32_t row = 0;        // of the step
-  int32_t position = 0;
-  bool draw = false;      // sample the next token; else only report about the prompt's next token
-};
+constexpr int kDraftWindow = 1 << 15;  // tokens, at most 2.2 MB a sequence
+
+}  // namespace
 
 void EngineLoop::step() {
-  const std::vector<StepItem>& items = scheduler_.compose();
-  if (items.empty()) return;
-  const Status status = forward(items);
-  if (!status.ok())
-    for (const StepItem& item : items) finish(*active_.at(item.sequence->id), FinishReason::kError, status);
+  propose_drafts();
+  const StepPlan& plan = scheduler_.compose();
+  if (plan.empty()) return;
+  const int64_t start_us = now_us();
+  prepare();
+  auto fail = [&](const Status& status, const StepItem& item) {
+    finish_all(static_cast<Choice*>(item.sequence)->owner, FinishReason::kError, status);
+  };
+  // The slice first: its time is then over before the decodes' tokens are drawn, and those go out at once.
+  if (plan.slice) {
+    const LayerSlice& slice = *plan.slice;
+    const Status status = run_batch(Lane::kResumable, {&slice.item, 1}, slice.unit_begin, slice.unit_end);
+    if (status.ok()) {
+      scheduler_.advance_slice();
+      if (slice.ends(parts_.limits.units)) take_results({&slice.item, 1});
+    } else {
+      fail(status, slice.item);
+    }
+  }
+  if (!plan.items.empty()) {
+    const Status status = run_batch(Lane::kMain, plan.items, 0, parts_.model->units());
+    if (status.ok())
+      take_results(plan.items);
+    else
+      for (const StepItem& item : plan.items) fail(status, item);
+  }
+  scheduler_.observe(double(now_us() - start_us));
   {
     const std::lock_guard lock(mutex_);
     stats_.steps++;
-    stats_.waiting = scheduler_.waiting();
-    stats_.running = scheduler_.running();
-    stats_.kv_pages_used = scheduler_.pages_used();
+    update_stats();
   }
   flush_events();
 }
 
-Status EngineLoop::forward(const std::vector<StepItem>& items) {
+void EngineLoop::propose_drafts() {
+  if (!parts_.drafts) return;
+  // Cost of k more rows, next to the running requests that decode. Unknown until a step of each was seen.
+  std::array<double, DraftGain::kMaxDraft> costs;
+  const int rows = scheduler_.running();
+  const double plain_us = scheduler_.costs().decode_us(rows);
+  for (int k = 1; k <= DraftGain::kMaxDraft; k++) costs[k - 1] = scheduler_.costs().decode_us(rows + k) / plain_us;
+  for (auto& [id, active] : active_)
+    for (auto& owned : active->choices) {
+      Choice& choice = *owned;
+      const int most = std::min(DraftGain::kMaxDraft, choice.max_tokens - choice.sampled_tokens() - 1);
+      choice.drafts.clear();
+      if (choice.slot < 0 || !choice.drafter || !choice.decoding() || most <= 0) continue;
+      if (parts_.limits.chaos_seed) {
+        random_drafts(choice, most);
+        continue;
+      }
+      if (!(plain_us > 0)) continue;
+      choice.drafter->propose(most, choice.drafts);
+      if (choice.drafts.empty()) continue;
+      choice.drafts.resize(size_t(choice.gain.choose(int(choice.drafts.size()), costs)));
+    }
+}
+
+void EngineLoop::random_drafts(Choice& choice, int most) {
+  if (chaos_() % 2) choice.drafter->propose(1 + int(chaos_() % uint64_t(most)), choice.drafts);
+  for (uint64_t i = chaos_() % 3; i > 0 && int(choice.drafts.size()) < most; i--)
+    choice.drafts.push_back(choice.tokens[chaos_() % choice.tokens.size()]);
+}
+
+void EngineLoop::prepare() {
+  const std::vector<PageCopy> copies = scheduler_.take_copies();
+  if (!copies.empty()) parts_.ops->copy_pages(*queue_, copies);
+}
+
+Status EngineLoop::run_batch(Lane lane, std::span<const StepItem> items, int first, int last) {
+  const bool ends = last == parts_.model->units();
+  make_batch(items, ends);
+  parts_.ops->begin_step(*queue_, {rows_, sequences_});
+  parts_.model->forward(*queue_, lane, int(rows_.size()), first, last);
+  if (ends) evaluate(lane);
+  return parts_.ops->wait(*queue_, parts_.ops->end_step(*queue_));
+}
+
+void EngineLoop::make_batch(std::span<const StepItem> items, bool ends) {
   rows_.clear();
   sequences_.clear();
+  logit_rows_.clear();
   page_lists_.resize(std::max(page_lists_.size(), items.size()));
-  std::vector<LogitRow> logit_rows;
   for (size_t i = 0; i < items.size(); i++) {
     const StepItem& item = items[i];
-    const Sequence& s = *item.sequence;
-    ActiveRequest& active = *active_.at(s.id);
-    if (item.first_position == 0 && active.request.prompt_logprobs)
-      active.prompt_logprobs.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
+    Choice& choice = static_cast<Choice&>(*item.sequence);
+    const ActiveRequest& active = choice.owner;
+    if (!choice.opened) {
+      const Request& request = active.request;
+      parts_.ops->open_sampler(*queue_, choice.slot,
+                               {.params = &request.sampling,
+                                .seed = active.seed,
+                                .sample_index = choice.choice,
+                                .prompt = request.prompt,
+                                .sampled = std::span(choice.tokens).subspan(size_t(choice.prompt_tokens)),
+                                .min_tokens = request.min_tokens,
+                                .end_tokens = active.end_tokens});
+      choice.opened = true;
+    }
     page_lists_[i].clear();
-    for (const auto& pages : s.pages) page_lists_[i].push_back(pages.data());
+    for (const auto& pages : choice.kv.pages) page_lists_[i].push_back(pages.data());
     sequences_.push_back({int32_t(rows_.size()), item.count, page_lists_[i].data()});
+    const int known = int(choice.tokens.size());
     for (int p = item.first_position; p < item.first_position + item.count; p++) {
-      const bool last = p + 1 == int(s.tokens.size()), draw = last && s.sampled_tokens() < s.max_tokens;
-      const bool wanted = draw || (p < s.prompt_tokens && active.wants_prompt_rows());
-      if (wanted) logit_rows.push_back({&active, int32_t(rows_.size()), p, draw});
-      rows_.push_back({int32_t(i), p, s.tokens[p], wanted});
+      const bool draw = p + 1 >= known && choice.sampled_tokens() < choice.max_tokens;
+      const bool wanted = ends && (draw || (p >= choice.needed_from && p < choice.prompt_tokens));
+      if (wanted) logit_rows_.push_back({&choice, int32_t(rows_.size()), p, draw});
+      rows_.push_back({int32_t(i), p, p < known ? choice.tokens[p] : choice.drafts[p - known], wanted});
     }
   }
-  parts_.ops->begin_step(*queue_, {rows_, sequences_});
-  parts_.model->forward(*queue_, int(rows_.size()), 0, parts_.model->layers());
-  for (const StepItem& item : items) item.sequence->computed += item.count;
-  // Chunks of prompts may want no logits; a failure of their layers must not wait for the next step.
-  if (logit_rows.empty()) FT_RETURN_IF_ERROR(parts_.ops->wait(*queue_, {}));
-  FT_RETURN_IF_ERROR(evaluate(logit_rows));
-  for (const StepItem& item : items) {
-    Sequence& s = *item.sequence;
-    ActiveRequest& active = *active_.at(s.id);
-    const bool ended_prefill = item.first_position < s.prompt_tokens && s.computed >= s.prompt_tokens;
-    if (ended_prefill) {
-      const std::lock_guard lock(mutex_);
-      stats_.prompt_tokens += s.prompt_tokens;
-    }
-    if (ended_prefill && s.max_tokens == 0) {
-      touch(active);
-      active.event.prompt_logprobs = std::move(active.prompt_logprobs);
-      active.event.logits = std::move(active.prompt_logits);
-      finish(active, FinishReason::kLength);
-    }
-  }
-  return {};
 }
 
-Status EngineLoop::evaluate(std::vector<LogitRow>& rows) {
-  const int vocab = parts_.model->spec().vocab;
-  std::vector<int32_t> picked;
-  std::vector<SampleRow> samples;
-  std::vector<SampleResult> results;
-  std::vector<float> values;
-  for (size_t begin = 0; begin < rows.size(); begin += parts_.max_logit_rows) {
-    const size_t end = std::min(rows.size(), begin + parts_.max_logit_rows);
-    picked.clear();
-    samples.clear();
-    bool read = false;
-    for (size_t i = begin; i < end; i++) {
-      const LogitRow& row = rows[i];
-      const Request& request = row.active->request;
-      const Sequence& s = *row.active->sequence;
-      picked.push_back(row.row);
-      SampleRow sample{.logits_row = int32_t(i - begin),
-                       .temperature = request.sampling.temperature,
-                       .top_k = request.sampling.top_k,
-                       .top_p = request.sampling.top_p,
-                       .seed = row.active->seed,
-                       .position = row.position + 1,
-                       .logprobs = request.logprobs};
-      if (!row.draw) {
-        const bool in_prompt = row.position + 1 < s.prompt_tokens;
-        sample.target = in_prompt ? s.tokens[row.position + 1] : 0;
+void EngineLoop::evaluate(Lane lane) {
+  const size_t vocab = size_t(parts_.model->spec().vocab);
+  results_.assign(logit_rows_.size(), {});
+  read_logits_ = std::any_of(logit_rows_.begin(), logit_rows_.end(),
+                             [](const LogitRow& r) { return r.choice->owner.request.logits != LogitsMode::kNone; });
+  if (read_logits_) logits_.resize(logit_rows_.size() * vocab);
+  for (size_t begin = 0; begin < logit_rows_.size(); begin += size_t(parts_.max_logit_rows)) {
+    const size_t count = std::min(logit_rows_.size() - begin, size_t(parts_.max_logit_rows));
+    picked_.clear();
+    sample_rows_.clear();
+    for (size_t i = 0; i < count; i++) {
+      const LogitRow& row = logit_rows_[begin + i];
+      const Choice& choice = *row.choice;
+      const Request& request = choice.owner.request;
+      picked_.push_back(row.row);
+      SampleRow sample{.logits_row = int32_t(i), .slot = choice.slot, .position = row.position + 1, .logprobs = request.logprobs};
+      if (row.draw) {
+        const size_t ahead = size_t(row.position + 1) - choice.tokens.size();
+        sample.ahead = std::span(choice.drafts).first(ahead);
+      } else {
+        const bool in_prompt = row.position + 1 < choice.prompt_tokens;
+        sample.target = in_prompt ? choice.tokens[row.position + 1] : 0;
         sample.logprobs = in_prompt && request.prompt_logprobs ? std::max(request.logprobs, 0) : -1;
       }
-      samples.push_back(sample);
-      read |= request.logits != LogitsMode::kNone;
+      sample_rows_.push_back(sample);
     }
-    results.assign(samples.size(), {});
-    const Tensor logits = parts_.model->logits(*queue_, picked);
-    const Ticket ticket = parts_.ops->sample(*queue_, logits, samples, results);
-    FT_RETURN_IF_ERROR(parts_.ops->wait(*queue_, ticket));
-    if (read) {
-      values.resize(picked.size() * size_t(vocab));
-      FT_RETURN_IF_ERROR(parts_.ops->wait(*queue_, parts_.ops->read(*queue_, logits, values)));
+    const Tensor logits = parts_.model->logits(*queue_, lane, picked_);
+    parts_.ops->sample(*queue_, logits, sample_rows_, std::span(results_).subspan(begin, count));
+    if (read_logits_) parts_.ops->read(*queue_, logits, std::span(logits_).subspan(begin * vocab, count * vocab));
+  }
+}
+
+void EngineLoop::take_results(std::span<const StepItem> items) {
+  const size_t vocab = size_t(parts_.model->spec().vocab);
+  auto logits_of = [&](size_t i) { return read_logits_ ? logits_.data() + i * vocab : nullptr; };
+  size_t next = 0;
+  for (const StepItem& item : items) {
+    Choice& choice = static_cast<Choice&>(*item.sequence);
+    const int drafts = int(choice.drafts.size()), known = int(choice.tokens.size());
+    int accepted = item.count - drafts;
+    for (; next < logit_rows_.size() && logit_rows_[next].choice == &choice; next++) {
+      const LogitRow& row = logit_rows_[next];
+      // A row behind a draft counts if all drafts before it were drawn.
+      const int draft = row.position - known;
+      if (draft >= 0 && (choice.done || int(choice.tokens.size()) != known + draft + 1 || choice.tokens.back() != choice.drafts[draft]))
+        continue;
+      if (draft >= 0) accepted++;
+      take_row(row, results_[next], logits_of(next));
     }
-    for (size_t i = begin; i < end; i++) {
-      const LogitRow& row = rows[i];
-      ActiveRequest& active = *row.active;
-      const bool in_prompt = row.position < active.sequence->prompt_tokens;
-      const LogitsMode mode = active.request.logits;
-      if (mode == LogitsMode::kAll || (mode == LogitsMode::kSampled && row.draw)) {
-        const float* from = values.data() + (i - begin) * size_t(vocab);
-        std::vector<float>& to = in_prompt ? active.prompt_logits : active.event.logits;
-        to.insert(to.end(), from, from + vocab);
-      }
-      if (row.draw) {
-        take_sample(active, results[i - begin]);
-      } else if (active.request.prompt_logprobs && row.position + 1 < active.sequence->prompt_tokens) {
-        take_prompt_row(active, results[i - begin]);
-      }
+    end_item(item, accepted, known);
+  }
+}
+
+void EngineLoop::end_item(const StepItem& item, int accepted, int known) {
+  Choice& choice = static_cast<Choice&>(*item.sequence);
+  const int drafts = int(choice.drafts.size());
+  const int end = item.first_position + accepted;
+  const bool ended_prefill = !choice.prefilled && end >= choice.prompt_tokens;
+  choice.prefilled |= ended_prefill;
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.draft_tokens += drafts;
+    stats_.accepted_draft_tokens += accepted - (item.count - drafts);
+    if (ended_prefill) {
+      stats_.prompt_tokens += choice.prompt_tokens;
+      stats_.cached_prompt_tokens += choice.cached_tokens;
     }
   }
-  return {};
+  if (drafts > 0) choice.gain.record(drafts, accepted - (item.count - drafts));
+  const std::span<const int32_t> sampled = std::span(choice.tokens).subspan(size_t(known));
+  if (!sampled.empty() && !choice.done) {
+    parts_.ops->advance_sampler(*queue_, choice.slot, sampled);
+    if (choice.drafter) choice.drafter->advance(sampled);
+    if (parts_.drafts && !choice.drafter) {
+      choice.drafter = std::make_unique<NgramDraft>(kDraftWindow);
+      choice.drafter->advance(choice.tokens);
+    }
+  }
+  choice.needed_from = std::max(choice.needed_from, end);
+  scheduler_.advance(item, accepted);
+  if (!ended_prefill) return;
+  if (choice.owner.choices.size() > 1 && choice.choice == 0) scheduler_.start_followers(&choice);
+  if (choice.max_tokens == 0) {
+    touch(choice);
+    choice.event.prompt_logprobs = std::move(choice.prompt_logprobs);
+    choice.event.logits = std::move(choice.prompt_logits);
+    finish(choice, FinishReason::kLength);
+  }
 }
 
-void EngineLoop::take_prompt_row(ActiveRequest& active, const SampleResult& result) {
-  active.prompt_logprobs.push_back({result.token, result.logprob, result.top});
+void EngineLoop::take_row(const LogitRow& row, const SampleResult& result, const float* logits) {
+  Choice& choice = *row.choice;
+  const Request& request = choice.owner.request;
+  const bool in_prompt = row.position < choice.prompt_tokens;
+  if (row.position == 0 && choice.needed_from == 0 && request.prompt_logprobs)
+    choice.prompt_logprobs.push_back({choice.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
+  if (request.logits == LogitsMode::kAll || (request.logits == LogitsMode::kSampled && row.draw)) {
+    std::vector<float>& to = in_prompt ? choice.prompt_logits : choice.event.logits;
+    to.insert(to.end(), logits, logits + parts_.model->spec().vocab);
+  }
+  if (row.draw)
+    take_token(choice, result);
+  else if (request.prompt_logprobs && row.position + 1 < choice.prompt_tokens)
+    choice.prompt_logprobs.push_back({result.token, result.logprob, result.top});
 }
 
-bool EngineLoop::ends(const Request& request, int32_t token) const {
-  const auto& eos = parts_.eos_token_ids;
-  const auto& stop = request.stop_token_ids;
-  return (!request.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) ||
-         std::find(stop.begin(), stop.end(), token) != stop.end();
-}
-
-void EngineLoop::take_sample(ActiveRequest& active, const SampleResult& result) {
-  if (active.event.finish != FinishReason::kNone) return;
-  Sequence& s = *active.sequence;
-  touch(active);
-  if (s.sampled_tokens() == 0) {
-    active.event.prompt_logprobs = std::move(active.prompt_logprobs);
-    active.event.logits = std::move(active.prompt_logits);
+void EngineLoop::take_token(Choice& choice, const SampleResult& result) {
+  if (choice.done) return;
+  touch(choice);
+  if (choice.sampled_tokens() == 0) {
+    choice.event.prompt_logprobs = std::move(choice.prompt_logprobs);
+    choice.event.logits = std::move(choice.prompt_logits);
   }
   if (result.token < 0)
-    return finish(active, FinishReason::kError, Internal("the model's logits at position " + std::to_string(s.computed) +
-                                                         " are not finite: no token can be drawn"));
-  s.tokens.push_back(result.token);
-  active.event.tokens.push_back(result.token);
-  if (active.request.logprobs >= 0) active.event.logprobs.push_back({result.token, result.logprob, result.top});
+    return finish_all(choice.owner, FinishReason::kError,
+                      Internal("the model's logits at position " + std::to_string(choice.tokens.size() - 1) +
+                               " are not finite: no token can be drawn"));
+  choice.tokens.push_back(result.token);
+  choice.event.tokens.push_back(result.token);
+  const Request& request = choice.owner.request;
+  if (request.logprobs >= 0) choice.event.logprobs.push_back({result.token, result.logprob, result.top});
   {
     const std::lock_guard lock(mutex_);
     stats_.completion_tokens++;
   }
-  if (ends(active.request, result.token)) return finish(active, FinishReason::kStop);
-  if (active.text.push(result.token, &active.event.text)) return finish(active, FinishReason::kStop);
-  if (s.sampled_tokens() == s.max_tokens) {
+  if (choice.owner.ends(result.token)) return finish(choice, FinishReason::kStop);
+  if (choice.text.push(result.token, &choice.event.text)) return finish(choice, FinishReason::kStop);
+  if (choice.sampled_tokens() == choice.max_tokens) {
     // The flush may complete a stop string: only then is it a stop.
-    const bool stopped = active.text.finish(&active.event.text);
-    finish(active, stopped ? FinishReason::kStop : FinishReason::kLength);
+    const bool stopped = choice.text.finish(&choice.event.text);
+    finish(choice, stopped ? FinishReason::kStop : FinishReason::kLength);
   }
 }
 

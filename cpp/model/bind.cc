@@ -22,6 +22,16 @@ Result<Tensor> Model::vector(const std::string& name, int n) const {
   return t;
 }
 
+void Model::make_units() {
+  constexpr int kMoeParts = 8;
+  for (const std::vector<Sublayer>& layer : layers_)
+    for (const Sublayer& s : layer) {
+      const int experts = s.spec->kind == SublayerKind::kMoe ? s.spec->moe.experts : 0;
+      const int parts = std::clamp(experts, 1, kMoeParts);
+      for (int p = 0; p < parts; p++) units_.push_back({&s, {experts * p / parts, experts * (p + 1) / parts}});
+    }
+}
+
 Status Model::bind() {
   FT_ASSIGN_OR_RETURN(embed_, matrix("embed", spec_.vocab, spec_.hidden));
   head_ = embed_;
@@ -140,7 +150,8 @@ Status Model::allocate() {
     FT_ASSIGN_OR_RETURN(*t, ops_.allocate(DType::kF32, rows, cols));
     return {};
   };
-  for (Tensor* t : {&hidden_, &normed_, &update_}) FT_RETURN_IF_ERROR(make(t, limits_.max_rows, spec_.hidden));
+  for (Tensor* t : {&hidden_[0], &hidden_[1], &normed_[0], &normed_[1], &update_})
+    FT_RETURN_IF_ERROR(make(t, limits_.max_rows, spec_.hidden));
   FT_RETURN_IF_ERROR(make(&q_, limits_.max_rows, q));
   FT_RETURN_IF_ERROR(make(&k_, limits_.max_rows, k));
   FT_RETURN_IF_ERROR(make(&v_, limits_.max_rows, v));

@@ -17,7 +17,7 @@ struct KvLayout {
   std::vector<std::vector<KvSlot>> slots;  // [layer][sublayer]; group -1 where there is no cache
 };
 
-// One group of all attention layers: windowed layers keep everything too, the mask limits what they see.
+// One group of the layers that see everything, and one for each length of window below the model's positions.
 KvLayout make_kv_layout(const ModelSpec& spec, DType kv_dtype);
 
 }  // namespace freetoken

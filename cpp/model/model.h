@@ -14,6 +14,7 @@ namespace freetoken {
 struct ModelLimits {
   int max_rows = 512;        // of one step
   int max_sequences = 32;
+  int sampler_slots = 32;
   int max_logit_rows = 64;   // of one logits() call
   DType kv_dtype = DType::kBF16;
 };
@@ -27,12 +28,16 @@ class Model {
   const KvLayout& kv_layout() const { return kv_; }
   int layers() const { return int(spec_.layers.size()); }
 
-  // Runs layers [first, last) for the rows of the current step (Ops::begin_step). The residual stream stays in the model's
-  // buffer between calls, so a step may be cut at any layer; no other step may run in between.
-  void forward(Queue& queue, int rows, int first, int last);
+  // The forward pass in units of work: a sublayer each, the experts of an MoE sublayer several.
+  int units() const { return int(units_.size()); }
 
-  // Logits of the given rows (at most max_logit_rows) after the last layer: [rows.size(), vocab].
-  Tensor logits(Queue& queue, std::span<const int32_t> rows);
+  // Runs units [first, last) for the rows of the current step (Ops::begin_step); unit 0 starts with the embedding. The
+  // residual stream stays in the lane's buffer, so a batch of the resumable lane may be cut at any unit and go on in a later
+  // step with the same rows, whatever the main lane did between. A batch of the main lane runs all units in one step.
+  void forward(Queue& queue, Lane lane, int rows, int first, int last);
+
+  // Logits of the given rows (at most max_logit_rows) of the lane after its last unit: [rows.size(), vocab].
+  Tensor logits(Queue& queue, Lane lane, std::span<const int32_t> rows);
 
  private:
   struct Sublayer {
@@ -46,15 +51,21 @@ class Model {
     ExpertSet experts;
   };
 
+  struct Unit {
+    const Sublayer* sublayer = nullptr;
+    ExpertRange experts;    // of an MoE sublayer
+  };
+
   Model(const ModelSpec& spec, Ops& ops, const ModelLimits& limits) : spec_(spec), ops_(ops), limits_(limits) {}
   Status bind();
+  void make_units();
   Status bind_attention(const std::string& prefix, Sublayer& s);
   Status bind_mlp(const std::string& prefix, Sublayer& s);
   Status bind_moe(const std::string& prefix, Sublayer& s);
   Status allocate();
   Result<Weight> matrix(const std::string& name, int n, int k) const;
   Result<Tensor> vector(const std::string& name, int n) const;
-  void run(Queue& queue, int rows, const Sublayer& s);
+  void run(Queue& queue, Lane lane, int rows, const Sublayer& s, ExpertRange part);
 
   ModelSpec spec_;
   Ops& ops_;
@@ -62,9 +73,11 @@ class Model {
   KvLayout kv_;
   ResidentExperts resident_;
   std::vector<std::vector<Sublayer>> layers_;
+  std::vector<Unit> units_;
   Weight embed_, head_;
   Tensor final_norm_, final_norm_bias_, head_bias_;
-  Tensor hidden_, normed_, q_, k_, v_, attended_, update_;  // [max_rows, ...]
+  Tensor hidden_[kLanes], normed_[kLanes];                  // [max_rows, hidden]
+  Tensor q_, k_, v_, attended_, update_;                    // [max_rows, ...], within a unit
   Tensor picked_, picked_normed_, logits_;                  // [max_logit_rows, ...]
 };
 

@@ -8,7 +8,8 @@ namespace freetoken {
 struct BatchRow {
   int32_t sequence = 0;   // index into Batch::sequences
   int32_t position = 0;
-  int32_t token = 0;      // >= 0: the id; < 0: the token that row ~token of the previous step's sample() drew
+  // >= 0: the id; < 0: what row ~token of the last step that sampled drew, counted over all its sample() calls
+  int32_t token = 0;
   bool wants_logits = false;
 };
 

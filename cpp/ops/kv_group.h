@@ -31,4 +31,10 @@ struct KvGroup {
   }
 };
 
+// Copy all bytes of page `from` to page `to`, both of one group.
+struct PageCopy {
+  int group = 0;
+  int32_t from = 0, to = 0;
+};
+
 }  // namespace freetoken

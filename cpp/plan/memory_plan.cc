@@ -57,11 +57,13 @@ Widths widths(const ModelSpec& spec) {
   return w;
 }
 
-// An upper bound of what the CPU backend reserves for a step of max_batch_tokens rows: the fp32 rows of the model, the
-// encoded inputs of its matmuls (at most fp32, two kinds at once) and each thread's accumulators.
+// An upper bound of what the CPU backend reserves for a step of max_batch_tokens rows: the fp32 rows of the model (residual
+// and norm of two batches, one update), the outputs of experts of a layer done in parts, the encoded inputs of its matmuls
+// (at most fp32, two kinds at once) and each thread's accumulators.
 int64_t activation_bytes(const ModelSpec& spec, const MemoryPlanInput& in) {
   const Widths w = widths(spec);
-  const int64_t row = saturating_sum({saturating_product({3, spec.hidden}), w.attention, saturating_product({2, w.input}), w.inner,
+  const int64_t kept = w.experts > 1 ? saturating_product({w.per_token, spec.hidden}) : 0;
+  const int64_t row = saturating_sum({saturating_product({5, spec.hidden}), kept, w.attention, saturating_product({2, w.input}), w.inner,
                                       w.experts, w.rope, 512});
   const int64_t rows = saturating_product({in.max_batch_tokens, row, 4});
   // A thread's accumulators: 256 floats a row, and 32 floats for each of a row's experts.

@@ -3,76 +3,253 @@
 #include <algorithm>
 
 namespace freetoken {
+namespace {
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
-  for (int pages : limits.pages) pools_.emplace_back(pages);
+// Prefill always makes this much progress in a step, however slow the decodes are.
+constexpr int kMinChunkTokens = 16;
+// A chunk is at most so many times the last one: a wrong guess of the cost costs little.
+constexpr int kChunkGrowth = 2;
+// Share of max_itl_us that a step is planned to take.
+constexpr double kPlanned = 0.85;
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerLimits& limits, KvCacheOptions kv)
+    : limits_(limits), kv_(std::move(kv)), chaos_(limits.chaos_seed) {
+  for (int slot = limits.max_running - 1; slot >= 0; slot--) free_slots_.push_back(slot);
 }
 
-bool Scheduler::fits(int tokens) const {
-  return std::all_of(pools_.begin(), pools_.end(), [&](const PagePool& p) { return pages_for(tokens) <= p.total(); });
+void Scheduler::add(Sequence* sequence) { waiting_.emplace(key(*sequence), sequence); }
+
+void Scheduler::remove(Sequence* s) {
+  if (const auto it = std::find(running_.begin(), running_.end(), s); it != running_.end()) {
+    running_.erase(it);
+    kv_.release(&s->kv, s->tokens, s->computed);
+    free_slots_.push_back(s->slot);
+  } else {
+    waiting_.erase(key(*s));
+    kv_.release(&s->start);
+  }
+  if (sliced_ == s) sliced_ = nullptr;
+  for (auto& [unused, other] : waiting_)
+    if (other->leader == s) other->leader = nullptr;
 }
 
-void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
-
-std::unique_ptr<Sequence> Scheduler::remove(RequestId id) {
-  auto take = [&](auto& list) -> std::unique_ptr<Sequence> {
-    const auto it = std::find_if(list.begin(), list.end(), [&](const auto& s) { return s->id == id; });
-    if (it == list.end()) return nullptr;
-    std::unique_ptr<Sequence> sequence = std::move(*it);
-    list.erase(it);
-    free_pages(*sequence);
-    return sequence;
-  };
-  if (auto sequence = take(running_)) return sequence;
-  return take(waiting_);
+void Scheduler::preempt(Sequence* victim) {
+  running_.erase(std::find(running_.begin(), running_.end(), victim));
+  kv_.release(&victim->kv, victim->tokens, victim->computed);
+  free_slots_.push_back(victim->slot);
+  if (sliced_ == victim) sliced_ = nullptr;
+  victim->slot = -1;
+  victim->computed = victim->slice_tokens = 0;
+  victim->drafts.clear();
+  std::erase_if(plan_.items, [&](const StepItem& item) { return item.sequence == victim; });
+  waiting_.emplace(key(*victim), victim);
+  preemptions_++;
 }
 
-void Scheduler::free_pages(Sequence& sequence) {
-  for (size_t g = 0; g < sequence.pages.size(); g++) pools_[g].release(&sequence.pages[g]);
-  sequence.pages.clear();
+bool Scheduler::drop_snapshots() {
+  bool dropped = false;
+  for (auto& [unused, s] : waiting_) {
+    if (s->start.tokens == 0) continue;
+    kv_.release(&s->start);
+    s->start = {};
+    dropped = true;
+  }
+  return dropped;
+}
+
+bool Scheduler::make_room(Sequence* sequence, int to_tokens) {
+  while (!kv_.append(&sequence->kv, sequence->computed, to_tokens)) {
+    if (drop_snapshots()) continue;
+    if (running_.back() == sequence) return false;
+    preempt(running_.back());
+  }
+  return true;
+}
+
+bool Scheduler::try_admit(Sequence* s) {
+  if (free_slots_.empty()) return false;
+  if (s->start.tokens > 0) {
+    if (!kv_.restore(s->start, &s->kv)) return false;
+    s->computed = s->start.tokens;
+    kv_.release(&s->start);
+    s->start = {};
+  } else {
+    // Every running request will want a page soon; without any the whole pool is there. Pages of the match count as
+    // available until it is made, so they are counted twice in the first test and right in the second.
+    const int limit = std::min(int(s->tokens.size()) - 1, s->needed_from);
+    const int spare = kv_.page_tokens() * int(running_.size());
+    auto lacks = [&](int cached) { return !running_.empty() && kv_.available_tokens() < int(s->tokens.size()) - cached + spare; };
+    if (lacks(kv_.match_length(s->tokens, limit))) return false;
+    s->computed = kv_.match(s->tokens, limit, &s->kv);
+    if (lacks(s->computed)) {
+      kv_.release(&s->kv, s->tokens, 0);
+      s->computed = 0;
+      return false;
+    }
+  }
+  if (s->cached_tokens < 0) s->cached_tokens = std::min(s->computed, s->prompt_tokens);
+  s->slot = free_slots_.back();
+  free_slots_.pop_back();
+  s->opened = false;
+  s->skipped = 0;
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), s,
+                                   [](const Sequence* a, const Sequence* b) { return a->before(*b); }),
+                  s);
+  return true;
 }
 
 void Scheduler::admit() {
-  while (!waiting_.empty() && int(running_.size()) < limits_.max_running) {
-    Sequence& next = *waiting_.front();
-    const int pages = pages_for(next.prompt_tokens + next.max_tokens);
-    if (!std::all_of(pools_.begin(), pools_.end(), [&](const PagePool& p) { return pages <= p.available(); })) return;
-    next.pages.resize(pools_.size());
-    for (size_t g = 0; g < pools_.size(); g++) pools_[g].allocate(pages, &next.pages[g]);
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+  std::vector<Sequence*> overtaken;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    Sequence* s = it->second;
+    if (s->leader) {  // not in anybody's way
+      ++it;
+      continue;
+    }
+    if (try_admit(s)) {
+      for (Sequence* other : overtaken) other->skipped++;
+      it = waiting_.erase(it);
+      continue;
+    }
+    // A more important request takes the place of the least important one.
+    if (!running_.empty() && s->priority < running_.back()->priority) {
+      preempt(running_.back());
+      it = waiting_.find(key(*s));
+      continue;
+    }
+    if (free_slots_.empty() || s->skipped >= kMaxSkips) return;
+    overtaken.push_back(s);
+    ++it;
   }
 }
 
-const std::vector<StepItem>& Scheduler::compose() {
+void Scheduler::add_decodes() {
+  // The list may lose its last elements to preemption on the way.
+  for (size_t i = 0; i < running_.size(); i++) {
+    Sequence* s = running_[i];
+    if (!s->decoding()) continue;
+    if (limits_.chaos_seed && chaos_() % 8 == 0) continue;
+    const int most = std::min(limits_.max_rows - rows_ - 1, kMaxTruncateTokens);
+    if (int(s->drafts.size()) > most) s->drafts.resize(std::max(most, 0));
+    if (rows_ >= limits_.max_rows) break;
+    if (!s->drafts.empty() && !kv_.append(&s->kv, s->computed, s->computed + 1 + int(s->drafts.size()))) s->drafts.clear();
+    if (!make_room(s, s->computed + 1)) {
+      preempt(s);
+      break;  // it was the last
+    }
+    const int count = 1 + int(s->drafts.size());
+    plan_.items.push_back({s, s->computed, count});
+    rows_ += count;
+  }
+  plan_.cost.decode_rows = rows_;
+}
+
+int Scheduler::chunk_tokens(double left_us) const {
+  const int rows = limits_.max_rows - rows_;
+  if (limits_.max_itl_us == 0 || plan_.cost.decode_rows == 0) return rows;
+  if (!cost_.knows_prefill()) return std::min(rows, 4 * kMinChunkTokens);
+  const int by_time = int(std::min(left_us / cost_.prefill_us(1), double(rows)));
+  return std::min({rows, std::max(by_time, kMinChunkTokens), std::max(kChunkGrowth * last_chunk_, 4 * kMinChunkTokens)});
+}
+
+void Scheduler::start_slice(Sequence* s) {
+  const int count = std::min(s->remaining(), limits_.max_rows);
+  if (!make_room(s, s->computed + count)) return;
+  sliced_ = s;
+  s->slice_tokens = count;
+  s->slice_unit = 0;
+}
+
+void Scheduler::add_slice(Sequence* s, double left_us) {
+  int units = limits_.units - s->slice_unit;
+  if (limits_.chaos_seed) {
+    units = 1 + int(chaos_() % uint64_t(units));
+  } else if (plan_.cost.decode_rows > 0) {
+    const double unit_us = cost_.slice_unit_us(s->slice_tokens);
+    units = std::clamp(cost_.knows_slices() ? int(std::max(left_us, 0.0) / unit_us) : 1, 1, units);
+  }
+  plan_.slice = LayerSlice{{s, s->computed, s->slice_tokens}, s->slice_unit, s->slice_unit + units};
+  plan_.cost.slice_tokens = s->slice_tokens;
+  plan_.cost.slice_units = units;
+}
+
+void Scheduler::add_prefill() {
+  double left_us = kPlanned * double(limits_.max_itl_us) - cost_.decode_us(plan_.cost.decode_rows);
+  if (sliced_) return add_slice(sliced_, left_us);
+  int budget = chunk_tokens(left_us);
+  for (size_t i = 0; i < running_.size() && budget > 0; i++) {
+    Sequence* s = running_[i];
+    if (s->decoding() || s->remaining() == 0) continue;
+    int count = std::min(s->remaining(), budget);
+    if (limits_.chaos_seed) {
+      if (chaos_() % 4 == 0) {
+        start_slice(s);
+        if (sliced_) return add_slice(s, left_us);
+        continue;
+      }
+      count = 1 + int(chaos_() % uint64_t(count));
+    } else if (limits_.max_itl_us > 0 && plan_.cost.decode_rows > 0 && cost_.knows_prefill() &&
+               cost_.prefill_us(kMinChunkTokens) > left_us && s->remaining() > 2 * kMinChunkTokens) {
+      // Not even the smallest chunk keeps the promise: spread the layers of a large one.
+      if (plan_.cost.prefill_tokens > 0) return;
+      start_slice(s);
+      if (sliced_) return add_slice(s, left_us);
+      continue;
+    }
+    if (!make_room(s, s->computed + count)) {
+      count = std::min(count, kv_.available_tokens() / kv_.page_tokens() * kv_.page_tokens());
+      if (count <= 0 || !kv_.append(&s->kv, s->computed, s->computed + count)) break;
+    }
+    plan_.items.push_back({s, s->computed, count});
+    plan_.cost.prefill_tokens += count;
+    rows_ += count;
+    budget -= count;
+  }
+  if (plan_.cost.prefill_tokens > 0) last_chunk_ = plan_.cost.prefill_tokens;
+}
+
+void Scheduler::unsettle() {
+  if (!running_.empty() && chaos_() % 16 == 0) preempt(running_[chaos_() % running_.size()]);
+  if (chaos_() % 64 == 0) kv_.clear_cache();
+}
+
+const StepPlan& Scheduler::compose() {
+  plan_.items.clear();
+  plan_.slice.reset();
+  plan_.cost = {};
+  rows_ = 0;
+  if (limits_.chaos_seed) unsettle();
   admit();
-  items_.clear();
-  int rows = 0;
-  for (const auto& s : running_) {
-    if (s->prefilling()) continue;
-    items_.push_back({s.get(), s->computed, 1});
-    rows++;
-  }
-  for (const auto& s : running_) {
-    if (!s->prefilling()) continue;
-    const int count = std::min(s->prompt_tokens - s->computed, limits_.max_rows - rows);
-    if (count <= 0) break;
-    items_.push_back({s.get(), s->computed, count});
-    rows += count;
-  }
-  return items_;
+  add_decodes();
+  add_prefill();
+  return plan_;
 }
 
-int Scheduler::pages_total() const {
-  int total = 0;
-  for (const PagePool& p : pools_) total += p.total();
-  return total;
+void Scheduler::advance(const StepItem& item, int accepted) {
+  Sequence& s = *item.sequence;
+  s.computed += accepted;
+  s.drafts.clear();
+  if (accepted < item.count) kv_.truncate(&s.kv, s.computed);
+  kv_.commit(&s.kv, s.tokens, s.computed);
 }
 
-int Scheduler::pages_used() const {
-  int used = 0;
-  for (const PagePool& p : pools_) used += p.total() - p.available();
-  return used;
+void Scheduler::advance_slice() {
+  Sequence& s = *plan_.slice->item.sequence;
+  s.slice_unit = plan_.slice->unit_end;
+  if (!plan_.slice->ends(limits_.units)) return;
+  s.slice_tokens = 0;
+  sliced_ = nullptr;
+  advance(plan_.slice->item, plan_.slice->item.count);
+}
+
+void Scheduler::start_followers(Sequence* leader) {
+  for (auto& [unused, s] : waiting_) {
+    if (s->leader != leader) continue;
+    s->leader = nullptr;
+    if (s->prompt_tokens > 1) s->start = kv_.snapshot(leader->kv, s->prompt_tokens - 1);
+  }
 }
 
 }  // namespace freetoken

@@ -26,10 +26,16 @@ struct LoadOptions {
   KvDType kv_dtype = KvDType::kBF16;
   ActivationMode activations = ActivationMode::kAuto;
   int max_running_requests = 32;
+  int max_queued_requests = 1024; // submit() beyond it fails with kResourceExhausted
   int max_batch_tokens = 512;     // rows of one step: running decodes + prefill chunk
+  int64_t max_itl_us = 500'000;   // prefill work is cut so that running requests wait no longer for their next token; 0 = off
+  bool prefix_cache = true;
+  bool drafts = true;             // n-gram drafts, per request only while they gain
   int max_sequence_tokens = 0;    // prompt + completion; 0 = the model's max_positions
   int64_t kv_tokens = 0;          // capacity of the KV pool; 0 = one full sequence, or more where memory allows
   int64_t memory_limit_bytes = 0; // 0 = what the machine and the cgroup have
+  std::string device_library;     // a shared object with another device (ops/device_entry.h); empty = the CPU
+  uint64_t chaos_seed = 0;        // tests: legal but random scheduling (chunks, layer ranges, preemptions, drafts); 0 = off
   std::function<void(const std::string& phase, int64_t done_bytes, int64_t total_bytes)> progress;
 };
 
@@ -50,7 +56,10 @@ struct EngineStats {
   int waiting = 0, running = 0;
   int64_t kv_pages_total = 0, kv_pages_used = 0;
   int page_tokens = 0;
+  int64_t kv_pages_cached = 0;    // of the used ones: held by the prefix cache alone, free on demand
   int64_t steps = 0, prompt_tokens = 0, completion_tokens = 0;
+  int64_t cached_prompt_tokens = 0, preemptions = 0;
+  int64_t draft_tokens = 0, accepted_draft_tokens = 0;
   int64_t weight_bytes = 0;
   int vocab = 0;
   int threads = 0;
@@ -68,7 +77,8 @@ class FREETOKEN_API Engine {
   static Status load(LoadOptions options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine);
   virtual ~Engine() = default;
 
-  // Validates and queues. Errors are kInvalidArgument (the request), kCancelled (shut down) or kInternal (engine died).
+  // Validates and queues. Errors are kInvalidArgument (the request), kResourceExhausted (the queue is full), kCancelled
+  // (shut down) or kInternal (engine died).
   virtual Status submit(Request request, RequestId* id) = 0;
   // The request's last event has FinishReason::kCancelled, unless it had already finished. Unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;

@@ -35,9 +35,7 @@ class FaultyOps final : public Ops {
     return ops_->allocate_kv(g, pages);
   }
   void set_rope_tables(std::span<const RopeTable> tables) override { ops_->set_rope_tables(tables); }
-  Status reserve(int rows, int sequences, const ModelSpec& spec) override {
-    return ops_->reserve(rows, sequences, spec);
-  }
+  Status reserve(const OpsLimits& limits, const ModelSpec& spec) override { return ops_->reserve(limits, spec); }
   std::unique_ptr<Queue> make_queue() override { return ops_->make_queue(); }
 
   void begin_step(Queue& queue, const Batch& batch) override {
@@ -48,6 +46,18 @@ class FaultyOps final : public Ops {
     if (faults_->throw_step) throw std::bad_alloc();
     if (faults_->fail_step.exchange(false)) pending_ = IoError("the disk is gone");
     ops_->begin_step(queue, batch);
+  }
+  Ticket end_step(Queue& queue) override { return ops_->end_step(queue); }
+  void copy_pages(Queue& queue, std::span<const PageCopy> copies) override { ops_->copy_pages(queue, copies); }
+  Ticket read_page(Queue& queue, int group, int32_t page, std::span<uint8_t> out) override {
+    return ops_->read_page(queue, group, page, out);
+  }
+  void write_page(Queue& queue, int group, int32_t page, std::span<const uint8_t> bytes) override {
+    ops_->write_page(queue, group, page, bytes);
+  }
+  void open_sampler(Queue& queue, int slot, const SamplerInit& init) override { ops_->open_sampler(queue, slot, init); }
+  void advance_sampler(Queue& queue, int slot, std::span<const int32_t> tokens) override {
+    ops_->advance_sampler(queue, slot, tokens);
   }
   Status wait(Queue& queue, Ticket ticket) override {
     const Status status = ops_->wait(queue, ticket);
@@ -62,18 +72,18 @@ class FaultyOps final : public Ops {
   void attention(Queue& q, const AttentionArgs& args) override { ops_->attention(q, args); }
   void add(Queue& q, Tensor x, Tensor y, float scale) override { ops_->add(q, x, y, scale); }
   void mlp(Queue& q, Tensor x, const MlpArgs& args, Tensor out) override { ops_->mlp(q, x, args, out); }
-  void route(Queue& q, Tensor x, const RouteArgs& args) override { ops_->route(q, x, args); }
-  void moe(Queue& q, Tensor x, const MoeSpec& s, const ExpertSet& e, Tensor out) override {
-    ops_->moe(q, x, s, e, out);
+  void route(Queue& q, Lane lane, Tensor x, const RouteArgs& args) override { ops_->route(q, lane, x, args); }
+  void moe(Queue& q, Lane lane, Tensor x, const MoeSpec& s, const ExpertSet& e, ExpertRange part, Tensor out) override {
+    ops_->moe(q, lane, x, s, e, part, out);
   }
   void gather(Queue& q, Tensor x, std::span<const int32_t> rows, Tensor out) override { ops_->gather(q, x, rows, out); }
   void logits(Queue& q, Tensor x, const Weight& head, Tensor bias, float scale, float softcap, Tensor out) override {
     ops_->logits(q, x, head, bias, scale, softcap, out);
   }
-  Ticket sample(Queue& q, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
-    return ops_->sample(q, logits, rows, results);
+  void sample(Queue& q, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+    ops_->sample(q, logits, rows, results);
   }
-  Ticket read(Queue& q, Tensor tensor, std::span<float> out) override { return ops_->read(q, tensor, out); }
+  void read(Queue& q, Tensor tensor, std::span<float> out) override { ops_->read(q, tensor, out); }
 
  private:
   std::unique_ptr<Ops> ops_;

@@ -45,7 +45,7 @@ TEST_F(EngineLifecycle, CancelInThePrefill) {
   TinyEngine tiny(spec, weights, {.max_rows = 1, .max_running = 1});
   const RequestId id = tiny.submit(make_request(random_prompt(600, rng), 20));
   await([&] { return tiny.engine->stats().steps > 5; });
-  EXPECT_EQ(tiny.engine->stats().kv_pages_used, 10) << "prompt and completion are reserved";
+  EXPECT_LT(tiny.engine->stats().kv_pages_used, 10) << "pages come as they are needed";
   tiny.engine->cancel(id);
   const Outcome o = tiny.sink->wait(id);
   EXPECT_EQ(o.finish, FinishReason::kCancelled);
@@ -90,7 +90,7 @@ TEST_F(EngineLifecycle, PagesAndPlacesAreFreeWhenTheEndIsHeardOf) {
     if (e.finish != FinishReason::kNone) at_end = tiny.engine->stats();
   };
   tiny.run(make_request({1, 2}, 3));
-  EXPECT_EQ(at_end.kv_pages_used, 0);
+  EXPECT_EQ(at_end.kv_pages_used, at_end.kv_pages_cached);
   EXPECT_EQ(at_end.running, 0);
   const EngineStats stats = tiny.engine->stats();
   EXPECT_EQ(stats.prompt_tokens, 2);
@@ -188,7 +188,7 @@ TEST_F(EngineLifecycle, AnExceptionEndsTheEngineNotTheProcess) {
   }
   EXPECT_EQ(tiny.engine->health().code(), StatusCode::kInternal);
   EXPECT_EQ(tiny.engine->stats().waiting, 0);
-  EXPECT_EQ(tiny.engine->stats().kv_pages_used, 0);
+  tiny.expect_idle();
   RequestId id = 0;
   EXPECT_EQ(tiny.engine->submit(make_request({1}, 1), &id).code(), StatusCode::kInternal);
   tiny.engine->shutdown();

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/tiny_engine.h"
+#include "engine/outcomes.h"
 #include "model/reference_model.h"
 
 namespace freetoken {
@@ -14,28 +14,6 @@ namespace {
 using namespace freetoken::testing;
 
 constexpr int kVocab = 131;
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(float)));
-}
-bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
-bool same(const std::vector<TokenLogprob>& a, const std::vector<TokenLogprob>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const TokenLogprob& x, const TokenLogprob& y) {
-    return x.token == y.token && (same(x.logprob, y.logprob) || (std::isnan(x.logprob) && std::isnan(y.logprob))) &&
-           x.top == y.top;
-  });
-}
-
-void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
-  EXPECT_EQ(a.tokens, b.tokens) << what;
-  EXPECT_EQ(a.text, b.text) << what;
-  EXPECT_EQ(a.finish, b.finish) << what;
-  EXPECT_EQ(a.stop_match, b.stop_match) << what;
-  EXPECT_TRUE(same_bits(a.logits, b.logits)) << what;
-  EXPECT_TRUE(same(a.logprobs, b.logprobs)) << what;
-  EXPECT_TRUE(same(a.prompt_logprobs, b.prompt_logprobs)) << what;
-  EXPECT_EQ(a.prompt_tokens, b.prompt_tokens) << what;
-}
 
 // Logits of prompt and completion within fp32 rounding of double precision (the bound of model_test.cc), tokens the
 // argmax of usable ids wherever the margin is above twice that.
@@ -75,25 +53,6 @@ TEST(EngineOutput, GreedyFollowsTheReferenceModel) {
     }
     EXPECT_GE(compared, positions * 6 / 10);
   }
-}
-
-std::vector<Request> assorted_requests(std::mt19937& rng) {
-  std::vector<Request> requests;
-  for (int i = 0; i < 14; i++) {
-    static constexpr int kLengths[] = {1, 3, 64, 65, 20, 130, 63, 7, 300, 31, 2, 90, 128, 40};
-    Request r = make_request(random_prompt(kLengths[i], rng), i == 5 ? 0 : 1 + int(rng() % 30),
-                             i % 3 ? 0.5f + 0.25f * float(i % 5) : 0.0f);
-    r.sampling.seed = 1000 + uint64_t(i);
-    if (i % 4 == 1) r.sampling.top_k = 20;
-    if (i % 4 == 2) r.sampling.top_p = 0.9f;
-    r.logits = i % 3 == 0 ? LogitsMode::kSampled : i % 3 == 1 ? LogitsMode::kNone : LogitsMode::kAll;
-    r.logprobs = i % 2 ? 3 : -1;
-    r.prompt_logprobs = i % 4 == 3 || i == 5;
-    r.emit_special_tokens = i % 5 == 0;
-    if (i == 4) r.stop = {"a", "zz"};
-    requests.push_back(std::move(r));
-  }
-  return requests;
 }
 
 TEST(EngineOutput, DoesNotDependOnWhatElseRuns) {

@@ -23,7 +23,7 @@ struct Outcome {
   std::vector<float> logits;
   FinishReason finish = FinishReason::kNone;
   Status error;
-  int prompt_tokens = 0, completion_tokens = 0, events = 0, finishes = 0;
+  int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, events = 0, finishes = 0;
 };
 
 class CollectingSink : public EventSink {
@@ -31,7 +31,7 @@ class CollectingSink : public EventSink {
   void on_event(Event&& e) override {
     if (hook) hook(e);
     const std::lock_guard lock(mutex_);
-    Outcome& o = outcomes_[e.request];
+    Outcome& o = outcomes_[{e.request, e.choice}];
     EXPECT_EQ(o.finishes, 0) << "an event after the last one";
     o.events++;
     o.tokens.insert(o.tokens.end(), e.tokens.begin(), e.tokens.end());
@@ -41,6 +41,7 @@ class CollectingSink : public EventSink {
     o.prompt_logprobs.insert(o.prompt_logprobs.end(), e.prompt_logprobs.begin(), e.prompt_logprobs.end());
     o.logits.insert(o.logits.end(), e.logits.begin(), e.logits.end());
     o.prompt_tokens = e.prompt_tokens;
+    o.cached_tokens = e.cached_tokens;
     EXPECT_GE(e.completion_tokens, o.completion_tokens);
     o.completion_tokens = e.completion_tokens;
     EXPECT_EQ(o.completion_tokens, int(o.tokens.size()));
@@ -51,15 +52,16 @@ class CollectingSink : public EventSink {
   }
   void on_step_end() override { steps++; }
 
-  Outcome wait(RequestId id) {
+  Outcome wait(RequestId id, int choice = 0) {
     std::unique_lock lock(mutex_);
-    const bool done = changed_.wait_for(lock, std::chrono::seconds(60), [&] { return outcomes_[id].finishes > 0; });
+    Outcome& o = outcomes_[{id, choice}];
+    const bool done = changed_.wait_for(lock, std::chrono::seconds(60), [&] { return o.finishes > 0; });
     EXPECT_TRUE(done) << "request " << id << " never ended";
-    return outcomes_[id];
+    return o;
   }
-  Outcome now(RequestId id) {
+  Outcome now(RequestId id, int choice = 0) {
     const std::lock_guard lock(mutex_);
-    return outcomes_[id];
+    return outcomes_[{id, choice}];
   }
 
   std::function<void(const Event&)> hook;  // on the engine thread
@@ -68,7 +70,7 @@ class CollectingSink : public EventSink {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<RequestId, Outcome> outcomes_;
+  std::map<std::pair<RequestId, int>, Outcome> outcomes_;
 };
 
 // Two letters an id; then pieces of a character, control tokens, and ids that are never sampled.
@@ -92,6 +94,10 @@ struct EngineSetup {
   DType kv_dtype = DType::kBF16;
   std::vector<int32_t> eos = {};
   bool ascii_only = false;
+  int64_t max_itl_us = 500'000;
+  bool prefix_cache = true, drafts = true;
+  int max_queued = 1024;
+  uint64_t chaos_seed = 0;
   std::function<std::unique_ptr<Ops>(std::unique_ptr<Ops>)> wrap;  // puts another Ops before the CPU's
 };
 
@@ -108,16 +114,24 @@ class TinyEngine {
     weights.fill(*parts.ops);
     if (setup.wrap) parts.ops = setup.wrap(std::move(parts.ops));
     auto model =
-        Model::create(spec, *parts.ops, {setup.max_rows, setup.max_running, setup.max_logit_rows, setup.kv_dtype});
+        Model::create(spec, *parts.ops, {.max_rows = setup.max_rows,
+                                                  .max_sequences = setup.max_running,
+                                                  .sampler_slots = setup.max_running,
+                                                  .max_logit_rows = setup.max_logit_rows,
+                                                  .kv_dtype = setup.kv_dtype});
     EXPECT_TRUE(model.ok()) << model.status().message();
     parts.model = std::move(*model);
-    const std::vector<int32_t> pages = {setup.pages};
+    const std::vector<int32_t> pages(parts.model->kv_layout().groups.size(), setup.pages);
     EXPECT_TRUE(parts.ops->allocate_kv(parts.model->kv_layout().groups, pages).ok());
     parts.eos_token_ids = setup.eos;
     parts.limits = {.max_running = setup.max_running,
                     .max_rows = setup.max_rows,
-                    .page_tokens = kPageTokens,
-                    .pages = {setup.pages}};
+                    .max_itl_us = setup.max_itl_us,
+                    .units = parts.model->units(),
+                    .chaos_seed = setup.chaos_seed};
+    parts.kv = {.groups = parts.model->kv_layout().groups, .pages = pages, .prefix_cache = setup.prefix_cache};
+    parts.max_queued = setup.max_queued;
+    parts.drafts = setup.drafts;
     parts.max_logit_rows = setup.max_logit_rows;
     parts.max_sequence_tokens = setup.max_sequence_tokens;
     parts.sink = sink;
@@ -136,7 +150,7 @@ class TinyEngine {
     const EngineStats stats = engine->stats();
     EXPECT_EQ(stats.running, 0);
     EXPECT_EQ(stats.waiting, 0);
-    EXPECT_EQ(stats.kv_pages_used, 0);
+    EXPECT_EQ(stats.kv_pages_used, stats.kv_pages_cached) << "pages that nobody can give back";
   }
 
   std::shared_ptr<CollectingSink> sink;

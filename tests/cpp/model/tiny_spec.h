@@ -66,6 +66,16 @@ inline ModelSpec moe_spec() {
   return spec;
 }
 
+// Windows of two lengths and no layer that sees everything: pages are given back while a sequence runs.
+inline ModelSpec window_spec() {
+  ModelSpec spec = llama_spec();
+  for (size_t l = 0; l < spec.layers.size(); l++) {
+    AttentionSpec& attention = spec.layers[l].sublayers[0].attention;
+    attention.type = AttentionType::kWindow, attention.window = l == 0 ? 24 : 100;
+  }
+  return spec;
+}
+
 // Everything else the forward pass has: layer norms with biases, all biases, scales, softcap, tied embedding, a partial
 // interleaved rotation, dimensions that are no multiple of anything, one expert per token.
 inline ModelSpec odd_spec() {
