@@ -43,6 +43,11 @@ def _mixtral(**more: Any) -> dict:
     return _config("MixtralForCausalLM", "mixtral", **more)
 
 
+def _mistral(**more: Any) -> dict:
+    # A window of less than a page and a half: pages fall out of it within the shorter prompts.
+    return _config("MistralForCausalLM", "mistral", **({"sliding_window": 90} | more))
+
+
 def _qwen3_moe(**more: Any) -> dict:
     more = {
         "attention_bias": False,
@@ -80,6 +85,7 @@ CHECKPOINTS: dict[str, dict] = {
     ),
     "qwen3_moe_q": _qwen3_moe(**_Q_QWEN3_MOE),
     "mixtral": _mixtral(inner=128),
+    "mistral": _mistral(),
 }
 SHARDS = {"qwen3_moe_sharded": 3}
 # Seeds whose greedy texts vary (a random model may repeat one token) and whose least margin is above 1e-3.
@@ -91,6 +97,7 @@ SEEDS = {
     "qwen3_moe_dense_layers": 6,
     "qwen3_moe_q": 0,
     "mixtral": 7,
+    "mistral": 0,
 }
 
 # Bases of the GGUF files: every dimension is a multiple of 256, the block of Q6_K.

@@ -9,6 +9,7 @@ from typing import Any
 from freetoken.config import spec
 from freetoken.config.names import NameMap
 from freetoken.config.reader import MAX_EXPERTS, MAX_HEADS, MAX_HIDDEN, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, Reader
+from freetoken.config.rope import make_rope, rope_reader
 from freetoken.config.tensors import required_tensors
 from freetoken.errors import ConfigError
 
@@ -138,6 +139,40 @@ def finish(network: spec.Model, add_names: Callable[[NameMap], None]) -> ParsedM
     return ParsedModel(spec.to_dict(network), names)
 
 
+def decoder(
+    c: Reader,
+    sizes: Sizes,
+    attention: spec.Attention,
+    feed_forward: Callable[[int], spec.Sublayer],
+    add_feed_forward_names: Callable[[NameMap, str, str, spec.Sublayer], None],
+    *,
+    theta: float = 10000.0,
+) -> ParsedModel:
+    """The usual decoder: attention and a feed-forward, each after an RMS norm and added to the residual.
+
+    `feed_forward` makes a layer's second sublayer; `add_feed_forward_names` maps its tensors, given the prefix of the
+    checkpoint's names ("model.layers.L."), that of the canonical ones ("layers.L.1."), and the sublayer. `theta` is the
+    family's default.
+    """
+    layers = [
+        spec.Layer([spec.Sublayer("attention", rms(sizes.eps), attention=attention), feed_forward(index)])
+        for index in range(sizes.layers)
+    ]
+    ropes = [make_rope(rope_reader(c), sizes.head_dim, theta=theta)]
+    network = model(sizes, layers, ropes, tied_embedding=c.flag("tie_word_embeddings", False))
+
+    def add_names(names: NameMap) -> None:
+        add_model_names(names, network)
+        for index, layer in enumerate(layers):
+            source, at = f"model.layers.{index}.", f"layers.{index}."
+            add_if_required(names, f"{source}input_layernorm", f"{at}0.pre_norm")
+            add_attention_names(names, source, f"{at}0.")
+            add_if_required(names, f"{source}post_attention_layernorm", f"{at}1.pre_norm")
+            add_feed_forward_names(names, source, f"{at}1.", layer.sublayers[1])
+
+    return finish(network, add_names)
+
+
 # ---- the usual tensor names of Hugging Face checkpoints
 
 ATTENTION_NAMES = {
@@ -182,6 +217,11 @@ def add_attention_names(names: NameMap, source: str, at: str, mapping: dict[str,
 def add_ffn_names(names: NameMap, source: str, at: str, mapping: dict[str, str] = FFN_NAMES) -> None:
     for canonical, name in mapping.items():
         add_if_required(names, f"{source}{name}", f"{at}{canonical}")
+
+
+def add_mlp_names(names: NameMap, source: str, at: str, sublayer: spec.Sublayer) -> None:
+    """For decoder(): a dense MLP."""
+    add_ffn_names(names, f"{source}mlp.", at)
 
 
 def add_expert_names(names: NameMap, source: str, at: str, experts: int, mapping: dict[str, str] = FFN_NAMES) -> None:

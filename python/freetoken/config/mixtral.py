@@ -6,7 +6,6 @@ from freetoken.config import common, spec
 from freetoken.config.common import ParsedModel
 from freetoken.config.names import NameMap
 from freetoken.config.reader import MAX_HIDDEN, MAX_POSITIONS, Reader
-from freetoken.config.rope import make_rope, rope_reader
 
 EXPERT_NAMES = {"gate": "w1", "up": "w3", "down": "w2"}
 
@@ -22,33 +21,11 @@ def parse(c: Reader) -> ParsedModel:
         normalise=True,
         activation=common.read_activation(c),
     )
-    layers = [
-        spec.Layer(
-            [
-                spec.Sublayer("attention", common.rms(sizes.eps), attention=attention),
-                spec.Sublayer("moe", common.rms(sizes.eps), moe=moe),
-            ]
-        )
-        for _ in range(sizes.layers)
-    ]
-    network = common.model(
-        sizes,
-        layers,
-        [make_rope(rope_reader(c), sizes.head_dim, theta=1e6)],
-        tied_embedding=c.flag("tie_word_embeddings", False),
+
+    def add_moe_names(names: NameMap, source: str, at: str, sublayer: spec.Sublayer) -> None:
+        common.add_if_required(names, f"{source}block_sparse_moe.gate", f"{at}router")
+        common.add_expert_names(names, f"{source}block_sparse_moe.experts.", at, experts, EXPERT_NAMES)
+
+    return common.decoder(
+        c, sizes, attention, lambda _: spec.Sublayer("moe", common.rms(sizes.eps), moe=moe), add_moe_names, theta=1e6
     )
-
-    def add_names(names: NameMap) -> None:
-        common.add_model_names(names, network)
-        for index in range(sizes.layers):
-            common.add_if_required(names, f"model.layers.{index}.input_layernorm", f"layers.{index}.0.pre_norm")
-            common.add_attention_names(names, f"model.layers.{index}.", f"layers.{index}.0.")
-            common.add_if_required(
-                names, f"model.layers.{index}.post_attention_layernorm", f"layers.{index}.1.pre_norm"
-            )
-            common.add_if_required(names, f"model.layers.{index}.block_sparse_moe.gate", f"layers.{index}.1.router")
-            common.add_expert_names(
-                names, f"model.layers.{index}.block_sparse_moe.experts.", f"layers.{index}.1.", experts, EXPERT_NAMES
-            )
-
-    return common.finish(network, add_names)

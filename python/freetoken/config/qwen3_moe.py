@@ -6,7 +6,6 @@ from freetoken.config import common, spec
 from freetoken.config.common import ParsedModel
 from freetoken.config.names import NameMap
 from freetoken.config.reader import MAX_HIDDEN, MAX_LAYERS, MAX_POSITIONS, Reader
-from freetoken.config.rope import make_rope, rope_reader
 
 
 def parse(c: Reader) -> ParsedModel:
@@ -33,26 +32,11 @@ def parse(c: Reader) -> ParsedModel:
             return spec.Sublayer("mlp", norm, mlp=mlp)
         return spec.Sublayer("moe", norm, moe=moe)
 
-    layers = [
-        spec.Layer([spec.Sublayer("attention", norm, attention=attention), feed_forward(index)])
-        for index in range(sizes.layers)
-    ]
-    network = common.model(
-        sizes, layers, [make_rope(rope_reader(c), sizes.head_dim)], tied_embedding=c.flag("tie_word_embeddings", False)
-    )
+    def add_feed_forward_names(names: NameMap, source: str, at: str, sublayer: spec.Sublayer) -> None:
+        if sublayer.moe is None:
+            common.add_mlp_names(names, source, at, sublayer)
+        else:
+            common.add_if_required(names, f"{source}mlp.gate", f"{at}router")
+            common.add_expert_names(names, f"{source}mlp.experts.", at, experts)
 
-    def add_names(names: NameMap) -> None:
-        common.add_model_names(names, network)
-        for index, layer in enumerate(layers):
-            common.add_if_required(names, f"model.layers.{index}.input_layernorm", f"layers.{index}.0.pre_norm")
-            common.add_attention_names(names, f"model.layers.{index}.", f"layers.{index}.0.")
-            common.add_if_required(
-                names, f"model.layers.{index}.post_attention_layernorm", f"layers.{index}.1.pre_norm"
-            )
-            if layer.sublayers[1].moe is None:
-                common.add_ffn_names(names, f"model.layers.{index}.mlp.", f"layers.{index}.1.")
-            else:
-                common.add_if_required(names, f"model.layers.{index}.mlp.gate", f"layers.{index}.1.router")
-                common.add_expert_names(names, f"model.layers.{index}.mlp.experts.", f"layers.{index}.1.", experts)
-
-    return common.finish(network, add_names)
+    return common.decoder(c, sizes, attention, feed_forward, add_feed_forward_names)

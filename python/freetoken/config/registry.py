@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from freetoken.config import llama, mixtral, qwen3_moe
+from freetoken.config import llama, mistral, mixtral, qwen3_moe
 from freetoken.config.common import ParsedModel
 from freetoken.config.reader import Reader
 from freetoken.errors import ConfigError
 
 SERVED: dict[str, Callable[[Reader], ParsedModel]] = {
     "LlamaForCausalLM": llama.parse,
+    "MistralForCausalLM": mistral.parse,
     "MixtralForCausalLM": mixtral.parse,
     "Qwen3MoeForCausalLM": qwen3_moe.parse,
 }
@@ -21,7 +22,7 @@ _CAUSAL_LM = """
     Afmoe BailingHybrid BailingMoe BailingMoeV2 Deepseek DeepseekV2 DeepseekV3 DeepseekV32 DeepseekV4 Dots1
     Ernie4_5_Moe Exaone4 ExaoneMoe FlexOlmo Gemma2 Gemma3 Gemma4 Glm4 Glm4Moe Glm4MoeLite GlmMoeDsa GptOss
     GraniteMoe GraniteMoeHybrid GraniteMoeShared HunYuanMoEV1 HYV3 HYV4 Inkling KimiLinear Laguna Lfm2Moe Llama4
-    LongcatFlash MiMoV2Flash MiniMax MiniMaxM2 MiniMaxM3VL Mistral Mistral4 NemotronH Olmo3 Olmoe OlmoHybrid
+    LongcatFlash MiMoV2Flash MiniMax MiniMaxM2 MiniMaxM3VL Mistral4 NemotronH Olmo3 Olmoe OlmoHybrid
     Phimoe Qwen2 Qwen2Moe Qwen3 Qwen3Next Qwen3_5 Qwen3_5Moe Qwen4Exp SeedOss SmolLM3 Step3p7
 """
 _CONDITIONAL_GENERATION = """

@@ -32,13 +32,13 @@ def message(config: Any) -> str:
 def test_described_families_are_recognised_but_not_served(architecture: str) -> None:
     text = message({"architectures": [architecture]})
     assert f"architecture {architecture} is recognised but not served by this version" in text
-    assert "LlamaForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM" in text
+    assert "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM" in text
     assert architecture in RECOGNISED
 
 
 def test_served_and_recognised_are_apart() -> None:
     assert not RECOGNISED & set(SERVED)
-    assert set(SERVED) == {"LlamaForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM"}
+    assert set(SERVED) == {"LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM"}
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,6 @@ FAMILIES: dict[str, Callable[[Reader], ParsedModel]] = {
     "MiniMaxM2ForCausalLM": sigmoid_moe.minimax_m2,
     "MiniMaxM3SparseForConditionalGeneration": minimax.minimax_m3,
     "MiniMaxM3VLForCausalLM": minimax.minimax_m3_text,
-    "MistralForCausalLM": dense.mistral,
     "Mistral4ForCausalLM": deepseek.mistral4,
     "MistralLarge4ForConditionalGeneration": dsa.mistral_large4,
     "MuseGlimmerForConditionalGeneration": muse.muse_glimmer,

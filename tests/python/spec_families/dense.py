@@ -1,4 +1,4 @@
-"""Dense decoders: mistral, qwen2, qwen3, olmo3, glm4, smollm3, seed_oss."""
+"""Dense decoders: qwen2, qwen3, olmo3, glm4, smollm3, seed_oss."""
 
 from __future__ import annotations
 
@@ -21,17 +21,6 @@ def windows(c: Reader, layers: int) -> list[int | None]:
     window = c.integer("sliding_window", 0, MAX_POSITIONS, None) or None
     types = layer_types(c, layers, SLIDING, "full_attention")
     return [window if t == "sliding_attention" else None for t in types]
-
-
-def mistral(c: Reader) -> ParsedModel:
-    s = common.read_sizes(c, positions=131072, kv_heads=8)
-    attention = common.attention(s, window=c.integer("sliding_window", 1, MAX_POSITIONS, None))
-    norm = common.rms(s.eps)
-    layers = [
-        block(spec.Sublayer("attention", norm, attention=attention), spec.Sublayer("mlp", norm, mlp=mlp_of(c)))
-        for _ in range(s.layers)
-    ]
-    return finish(common.model(s, layers, [make_rope(rope_reader(c), s.head_dim)], tied_embedding=tied(c)), Naming())
 
 
 def _qwen(c: Reader, s: common.Sizes, **attention_fields) -> ParsedModel:
