@@ -1,8 +1,7 @@
-// linear, mlp and logits of CpuOps: to the bit what one row and one output at a time give, and near double precision.
+// linear, mlp and logits: to the bit what one row and one output at a time give, and near double precision.
 #include <gtest/gtest.h>
 
-#include "cpu/cpu_case.h"
-#include "model/tiny_spec.h"
+#include "ops/ops_case.h"
 
 namespace freetoken {
 namespace {
@@ -13,13 +12,17 @@ constexpr double kU = 0x1p-24;
 constexpr int kRows = 17;
 using enum WeightFormat;
 
+class OpsLinear : public ::testing::TestWithParam<DeviceChoice> {};
+class OpsMlp : public ::testing::TestWithParam<DeviceChoice> {};
+class OpsLogits : public ::testing::TestWithParam<DeviceChoice> {};
+
 struct Output {
   TestWeight weight, bias;
   LinearOutput handle;
   std::vector<Values> expected;  // per row
 };
 
-TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
+TEST_P(OpsLinear, MixedFormatsAndBiasesEqualOneAtATime) {
   const std::vector<std::vector<WeightFormat>> mixes = {{kF32},
                                                         {kBF16, kBF16, kBF16},
                                                         {kQ8_0, kBF16},
@@ -27,13 +30,12 @@ TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
                                                         {kQ4_1, kF16, kQ6_K, kBF16},
                                                         {kQ6_K, kQ4_1, kF32}};
   const int k = 256, sizes[] = {33, 200, 7, 64};
-  for (const Setting& setting : settings()) {
-    CpuOps ops(options_of(setting));
-    ASSERT_TRUE(ops.reserve(kRows, 4, spec_with(k, make_mlp(32, {}))).ok());
-    auto queue = ops.make_queue();
-    ops.begin_step(*queue, {});
+  for (const DeviceChoice& setting : settings_of(GetParam())) {
+    OpsCase device(setting, spec_with(k, make_mlp(32, {})), kRows);
+    Ops& ops = *device.ops;
     std::mt19937 rng(1);
-    const Tensor x = random_tensor(ops, kRows, k, rng);
+    const std::vector<Values> inputs = random_rows(kRows, k, rng);
+    const Tensor x = device.upload(inputs);
     for (const auto& mix : mixes) {
       std::vector<Output> outputs;
       for (size_t i = 0; i < mix.size(); i++) {
@@ -43,11 +45,11 @@ TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
         weights.add(name, o.weight);
         if (i % 2 == 0) weights.add(name + "_bias", o.bias);
         weights.fill(ops);
-        o.handle = {ops.weight(name), ops.vector(name + "_bias"), make_tensor(ops, kRows, sizes[i])};
+        o.handle = {ops.weight(name), ops.vector(name + "_bias"), device.tensor(kRows, sizes[i])};
         ASSERT_TRUE(o.handle.weight.valid());
         ASSERT_EQ(o.handle.bias.valid(), i % 2 == 0);
         for (int r = 0; r < kRows; r++) {
-          o.expected.push_back(plain_matmul(o.weight, values_of(x, r), setting.float32));
+          o.expected.push_back(plain_matmul(o.weight, inputs[size_t(r)], setting.float32));
           plain_add(o.expected.back(), i % 2 == 0 ? &o.bias : nullptr);
         }
         outputs.push_back(std::move(o));
@@ -56,24 +58,26 @@ TEST(CpuLinear, MixedFormatsAndBiasesEqualOneAtATime) {
         std::vector<LinearOutput> handles;
         for (const Output& o : outputs) {
           handles.push_back(o.handle);
-          for (int r = 0; r < kRows; r++) std::fill_n(row_of(o.handle.out, r), o.weight.n, NAN);
+          handles.back().out = o.handle.out.first_rows(rows);
         }
-        ops.linear(*queue, x.first_rows(rows), handles);
-        for (size_t i = 0; i < outputs.size(); i++)
+        device.run(rows, [&](Queue& q) { ops.linear(q, x.first_rows(rows), handles); });
+        for (size_t i = 0; i < outputs.size(); i++) {
+          const Output& o = outputs[i];
+          const std::vector<Values> all = device.download(handles[i].out);
           for (int r = 0; r < rows; r++) {
-            const Output& o = outputs[i];
-            const Values got = values_of(o.handle.out, r);
+            const Values& got = all[size_t(r)];
             ASSERT_TRUE(same_bits(got, o.expected[size_t(r)]))
-                << traits(o.weight.format).name << ", " << setting.threads << " threads, " << rows << " rows";
+                << traits(o.weight.format).name << ", " << setting << ", " << rows << " rows";
             if (!setting.float32 || rows != 2) continue;
             // A chain of k fmas on exactly decoded weights, then the bias.
-            const Values from = values_of(x, r);
+            const Values& from = inputs[size_t(r)];
             std::vector<double> sizes_of_terms;
             const auto exact = exact_matmul(o.weight, {from.begin(), from.end()}, &sizes_of_terms);
             for (size_t c = 0; c < exact.size(); c++)
               ASSERT_NEAR(got[c], exact[c] + (i % 2 == 0 ? o.bias.values[c] : 0),
                           kU * (k * sizes_of_terms[c] + std::fabs(got[c])) * 1.01);
           }
+        }
       }
     }
   }
@@ -85,19 +89,17 @@ struct MlpCase {
   bool bias;
 };
 
-TEST(CpuMlp, EqualsOneRowAtATime) {
+TEST_P(OpsMlp, EqualsOneRowAtATime) {
   const std::vector<MlpCase> cases = {
       {kBF16, kBF16, kBF16, 96, false}, {kF32, kF32, kBF16, 41, true},     {kBF16, kBF16, kF32, 50, true},
       {kQ8_0, kQ8_0, kQ4_1, 352, true}, {kQ4_0, kQ4_0, kQ6_K, 512, false}, {kBF16, kF32, kBF16, 41, true},
       {kQ4_0, kQ4_1, kQ8_0, 160, true}, {kQ8_0, kQ6_K, kQ4_0, 288, false}, {kF32, kF16, kF32, 32, true},
       {kQ4_1, kQ4_1, kQ4_1, 32, true},  {kBF16, kBF16, kBF16, 1, true}};
   const int k = 256;
-  for (const Setting& setting : settings())
+  for (const DeviceChoice& setting : settings_of(GetParam()))
     for (const MlpCase& c : cases) {
-      CpuOps ops(options_of(setting));
-      ASSERT_TRUE(ops.reserve(kRows, 4, spec_with(k, make_mlp(c.inner, {}))).ok());
-      auto queue = ops.make_queue();
-      ops.begin_step(*queue, {});
+      OpsCase device(setting, spec_with(k, make_mlp(c.inner, {})), kRows);
+      Ops& ops = *device.ops;
       std::mt19937 rng(2);
       TinyWeights weights;
       weights.add("m.gate", random_matrix(c.gate, c.inner, k, rng));
@@ -119,19 +121,20 @@ TEST(CpuMlp, EqualsOneRowAtATime) {
         plain.gate_bias = &weights.at("m.gate_bias"), plain.up_bias = &weights.at("m.up_bias"),
         plain.down_bias = &weights.at("m.down_bias");
       }
-      const Tensor x = random_tensor(ops, kRows, k, rng), out = make_tensor(ops, kRows, k);
-      std::vector<Values> expected;
-      for (int r = 0; r < kRows; r++) expected.push_back(plain_feed_forward(plain, values_of(x, r), setting.float32));
+      const std::vector<Values> inputs = random_rows(kRows, k, rng);
+      const Tensor x = device.upload(inputs), out = device.tensor(kRows, k);
+      std::vector<Values> expected, got;
+      for (const Values& row : inputs) expected.push_back(plain_feed_forward(plain, row, setting.float32));
       for (int rows : {1, 3, kRows}) {
-        ops.mlp(*queue, x.first_rows(rows), args, out.first_rows(rows));
+        device.run(rows, [&](Queue& q) { ops.mlp(q, x.first_rows(rows), args, out.first_rows(rows)); });
+        got = device.download(out.first_rows(rows));
         for (int r = 0; r < rows; r++)
-          ASSERT_TRUE(same_bits(values_of(out, r), expected[size_t(r)]))
+          ASSERT_TRUE(same_bits(got[size_t(r)], expected[size_t(r)]))
               << traits(c.gate).name << " " << traits(c.up).name << " " << traits(c.down).name << " inner " << c.inner
-              << ", " << setting.threads << " threads, level " << isa_name(setting.isa) << ", row " << r << " of "
-              << rows;
+              << ", " << setting << ", row " << r << " of " << rows;
       }
       if (!setting.float32) continue;
-      const Values from = values_of(x, 0), got = values_of(out, 0);
+      const Values& from = inputs[0];
       std::vector<double> g_size, u_size, y_size, input(from.begin(), from.end());
       auto g = exact_matmul(plain.gate, input, &g_size), u = exact_matmul(plain.up, input, &u_size);
       std::vector<double> error(g.size());
@@ -149,33 +152,39 @@ TEST(CpuMlp, EqualsOneRowAtATime) {
         for (int j = 0; j < c.inner; j++)
           bound +=
               1.1 * std::fabs(double(plain.down.values[size_t(i) * size_t(c.inner) + size_t(j)])) * error[size_t(j)];
-        ASSERT_NEAR(got[size_t(i)], y[size_t(i)] + (c.bias ? plain.down_bias->values[size_t(i)] : 0), bound);
+        ASSERT_NEAR(got[0][size_t(i)], y[size_t(i)] + (c.bias ? plain.down_bias->values[size_t(i)] : 0), bound);
       }
     }
 }
 
-TEST(CpuLogits, ScaleAndSoftcapFollowTheBias) {
+TEST_P(OpsLogits, ScaleAndSoftcapFollowTheBias) {
   std::mt19937 rng(3);
-  CpuOps ops(options_of({2, supported_isa_levels().back(), true}));
   const int k = 48, vocab = 77;
-  ASSERT_TRUE(ops.reserve(4, 4, spec_with(k, make_mlp(32, {}))).ok());
-  auto queue = ops.make_queue();
+  DeviceChoice setting = GetParam();
+  setting.float32 = true, setting.threads = 2;
+  OpsCase device(setting, spec_with(k, make_mlp(32, {}), vocab), 4);
+  Ops& ops = *device.ops;
   TinyWeights weights;
   weights.add("lm_head", random_matrix(kBF16, vocab, k, rng));
   weights.add("lm_head_bias", random_vector(vocab, 0, 3, rng));
   weights.fill(ops);
-  const Tensor x = random_tensor(ops, 4, k, rng, 20.0f), out = make_tensor(ops, 4, vocab);
-  ops.logits(*queue, x, ops.weight("lm_head"), ops.vector("lm_head_bias"), 0.25f, 5.0f, out);
-  for (int r = 0; r < 4; r++) {
-    const Values from = values_of(x, r), got = values_of(out, r);
+  const std::vector<Values> inputs = random_rows(4, k, rng, 20.0f);
+  const Tensor x = device.upload(inputs), out = device.tensor(4, vocab);
+  device.run(4, [&](Queue& q) { ops.logits(q, x, ops.weight("lm_head"), ops.vector("lm_head_bias"), 0.25f, 5.0f, out); });
+  const std::vector<Values> got = device.download(out);
+  for (size_t r = 0; r < 4; r++) {
     std::vector<double> sizes;
-    const auto y = exact_matmul(weights.at("lm_head"), {from.begin(), from.end()}, &sizes);
-    for (int i = 0; i < vocab; i++) {
-      const double scaled = 0.25 * (y[size_t(i)] + weights.at("lm_head_bias").values[size_t(i)]);
-      EXPECT_NEAR(got[size_t(i)], 5 * std::tanh(scaled / 5), kU * (k + 2) * sizes[size_t(i)] + 10 * kU * 5);
+    const auto y = exact_matmul(weights.at("lm_head"), {inputs[r].begin(), inputs[r].end()}, &sizes);
+    for (size_t i = 0; i < vocab; i++) {
+      const double scaled = 0.25 * (y[i] + weights.at("lm_head_bias").values[i]);
+      EXPECT_NEAR(got[r][i], 5 * std::tanh(scaled / 5), kU * (k + 2) * sizes[i] + 10 * kU * 5);
     }
   }
 }
+
+FT_FOR_ALL_DEVICES(OpsLinear);
+FT_FOR_ALL_DEVICES(OpsMlp);
+FT_FOR_ALL_DEVICES(OpsLogits);
 
 }  // namespace
 }  // namespace freetoken

@@ -1,14 +1,13 @@
-// A CpuOps with rows of activations, and the plain arithmetic to compare it with: one output of one row at a time, on
-// the scalar kernels (which have oracles of their own in tests/cpp/kernels).
+// The plain arithmetic that operations are compared with: one output of one row at a time, on the scalar kernels (which have
+// oracles of their own in tests/cpp/kernels), and the same in double.
 #pragma once
-#include <gtest/gtest.h>
-
+#include <cmath>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "core/fp_env.h"
-#include "cpu/cpu_ops.h"
+#include "kernels/matmul.h"
+#include "kernels/row_ops.h"
 #include "model/tiny_weights.h"
 
 namespace freetoken::testing {
@@ -19,30 +18,13 @@ inline bool same_bits(const Values& a, const Values& b) {
   return a.size() == b.size() && (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(float)));
 }
 
-inline float* row_of(Tensor t, int r) {
-  return reinterpret_cast<float*>(t.address + uint64_t(r) * uint64_t(t.row_bytes));
-}
-inline Values values_of(Tensor t, int r) { return Values(row_of(t, r), row_of(t, r) + t.cols); }
-
-inline Tensor make_tensor(Ops& ops, int rows, int cols) {
-  auto t = ops.allocate(DType::kF32, rows, cols);
-  EXPECT_TRUE(t.ok());
-  return *t;
-}
-inline Tensor random_tensor(Ops& ops, int rows, int cols, std::mt19937& rng, float deviation = 1.0f) {
-  const Tensor t = make_tensor(ops, rows, cols);
-  std::normal_distribution<float> normal(0.0f, deviation);
-  for (int r = 0; r < rows; r++)
-    for (int c = 0; c < cols; c++) row_of(t, r)[c] = normal(rng);
-  return t;
-}
-
 inline ActivationKind kind_of(WeightFormat f, bool float32) {
   return float32 ? ActivationKind::kF32 : traits(f).activation;
 }
 
 // w x, one row of inputs, all outputs.
 inline Values plain_matmul(const TestWeight& w, const Values& x, bool float32) {
+  set_denormals_to_zero();
   const MatmulKernels& kernels = matmul_kernels(IsaLevel::kScalar);
   const ActivationKind kind = kind_of(w.format, float32);
   std::vector<uint8_t> row(activation_row_bytes(kind, w.k) + 64);
@@ -86,31 +68,6 @@ inline std::vector<double> exact_matmul(const TestWeight& w, const std::vector<d
       if (sizes) (*sizes)[size_t(i)] += std::fabs(term);
     }
   return y;
-}
-
-inline ModelSpec spec_with(int hidden, SublayerSpec s) {
-  ModelSpec spec;
-  spec.hidden = hidden, spec.vocab = 64, spec.max_positions = 64;
-  spec.layers = {{{std::move(s)}}};
-  return spec;
-}
-
-// Threads and levels an operation is run with.
-struct Setting {
-  int threads;
-  IsaLevel isa;
-  bool float32;
-};
-inline std::vector<Setting> settings() {
-  std::vector<Setting> all;
-  for (bool float32 : {false, true}) {
-    for (int threads : {1, 2, 3}) all.push_back({threads, supported_isa_levels().back(), float32});
-    all.push_back({1, IsaLevel::kScalar, float32});
-  }
-  return all;
-}
-inline CpuOptions options_of(const Setting& s, int vocab = 64) {
-  return {s.threads, s.isa, s.float32, std::vector<uint8_t>(size_t(vocab), 1)};
 }
 
 }  // namespace freetoken::testing
