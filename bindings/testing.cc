@@ -6,6 +6,7 @@
 #include "kernels/matmul.h"
 #include "platform/cpu_features.h"
 #include "quant/t32.h"
+#include "testing.h"
 
 namespace py = pybind11;
 using namespace freetoken;
@@ -58,4 +59,5 @@ PYBIND11_MODULE(_testing, m) {
     for (IsaLevel level : supported_isa_levels()) names.push_back(isa_name(level));
     return names;
   });
+  freetoken::bindings::register_sample(m);
 }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <numeric>
 
-#include "sample/row_kernels.h"
+#include "sample/scan_kernels.h"
 
 namespace freetoken {
 namespace {
@@ -32,7 +32,7 @@ void Candidates::clear() {
 
 double Candidates::weigh(float max, float inv_temperature) {
   weights_.resize(size());
-  row_kernels().weigh(logits_.data(), int(size()), max, inv_temperature, weights_.data());
+  scan_kernels().weigh(logits_.data(), int(size()), max, inv_temperature, weights_.data());
   double total = 0.0;
   for (const float weight : weights_) total += double(weight);
   return total;
@@ -44,6 +44,18 @@ void Candidates::keep_count(size_t k) {
 
 void Candidates::keep_mass(double needed) {
   if (size() > 1) keep_prefix(true, needed);
+}
+
+void Candidates::keep_weight(float min) {
+  size_t kept = 0;
+  for (size_t i = 0; i < size(); i++) {
+    if (!(weights_[i] >= min)) continue;
+    logits_[kept] = logits_[i], ids_[kept] = ids_[i], weights_[kept] = weights_[i];
+    kept++;
+  }
+  logits_.resize(kept);
+  ids_.resize(kept);
+  weights_.resize(kept);
 }
 
 void Candidates::keep_prefix(bool by_weight, double needed) {

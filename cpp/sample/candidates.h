@@ -1,4 +1,4 @@
-// The ids that a draw may still take, and the cuts of top-k and top-p.
+// The ids that a draw may still take, and the cuts of top-k, top-p and min-p.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +24,8 @@ class Candidates {
   void keep_count(size_t k);
   // Keeps the fewest most likely that weigh at least `needed` together; all when they do not. After weigh().
   void keep_mass(double needed);
+  // Keeps those that weigh at least `min`; the most likely ones weigh 1. After weigh().
+  void keep_weight(float min);
   // The id at which the weights, added by id, pass u times their sum; u in (0, 1). After weigh(); -1 when all weigh 0.
   int32_t draw(float u) const;
   // Sorts by likelihood. Ends the order by id; for small sets.

@@ -1,12 +1,13 @@
 #include "sample/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 
 #include "core/math.h"
 #include "sample/philox.h"
-#include "sample/row_kernels.h"
+#include "sample/scan_kernels.h"
 
 namespace freetoken {
 namespace {
@@ -18,8 +19,20 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 Sampler::Sampler(const std::vector<uint8_t>& usable) : scan_(usable) {}
 
+int32_t Sampler::sample(const float* logits, const SamplerState& state, std::span<const int32_t> ahead,
+                        uint32_t position, uint32_t sample_index) {
+  scan_.load(logits);
+  state.adjust(logits, ahead, scan_);
+  return draw(state.params(), position, sample_index);
+}
+
 int32_t Sampler::sample(const float* logits, const SampleParams& params, uint32_t position, uint32_t sample_index) {
-  scan_.scan_max(logits);
+  scan_.load(logits);
+  return draw(params, position, sample_index);
+}
+
+int32_t Sampler::draw(const SampleParams& params, uint32_t position, uint32_t sample_index) {
+  scan_.scan_max();
   if (scan_.row_argmax() < 0 || params.greedy() || scan_.row_max() == kInfinity) return scan_.row_argmax();
   const float u = draw_uniform(params.seed, position, sample_index), inv_temperature = 1.0f / params.temperature;
   if (params.top_k > 0 && params.top_k < scan_.vocab()) {
@@ -27,13 +40,23 @@ int32_t Sampler::sample(const float* logits, const SampleParams& params, uint32_
     candidates_.keep_count(size_t(params.top_k));
     const double total = candidates_.weigh(scan_.row_max(), inv_temperature);
     if (params.top_p < 1.0f) candidates_.keep_mass(double(params.top_p) * total);
-    return candidates_.draw(u);
-  }
-  if (params.top_p < 1.0f) {
+    if (params.min_p > 0.0f) candidates_.keep_weight(params.min_p);
+  } else if (params.min_p > 0.0f) {
+    // Top-p and min-p both cut the order of likelihood at one place, so the one that leaves fewer may go first: what
+    // matters is that top-p's share is one of the whole row.
+    gather_likely(params);
+    candidates_.weigh(scan_.row_max(), inv_temperature);
+    candidates_.keep_weight(params.min_p);
+    if (params.top_p < 1.0f) {
+      scan_.scan_sum(inv_temperature);
+      candidates_.keep_mass(double(params.top_p) * scan_.total());
+    }
+  } else if (params.top_p < 1.0f) {
     gather_nucleus(params.top_p, inv_temperature);
-    return candidates_.draw(u);
+  } else {
+    return draw_row(u, inv_temperature);
   }
-  return draw_row(u, inv_temperature);
+  return candidates_.draw(u);
 }
 
 RowLogprobs Sampler::logprobs(const float* logits, int32_t token, int top_n) {
@@ -44,7 +67,8 @@ RowLogprobs Sampler::logprobs(const float* logits, int32_t token, int top_n) {
   const float log_total = log_f32(float(row_total(logits, scan_.vocab(), max)));
   result.token_logprob = (logits[token] - max) - log_total;
   if (top_n <= 0) return result;
-  scan_.scan_max(logits);
+  scan_.load(logits);
+  scan_.scan_max();
   gather(kth_bound(top_n));
   candidates_.keep_count(size_t(top_n));
   candidates_.sort_by_likelihood();
@@ -64,10 +88,9 @@ float Sampler::kth_bound(int k) {
 
 void Sampler::gather(float bound) {
   candidates_.clear();
-  float masked[kScanBlock];
   for (int block = 0; block < scan_.blocks(); block++) {
     if (!(scan_.block_max(block) >= bound)) continue;
-    const float* x = scan_.block_data(block, masked);
+    const float* x = scan_.block_data(block);
     for (int i = 0; i < scan_.block_size(block); i++)
       if (x[i] >= bound && x[i] > -kInfinity) candidates_.add(x[i], block * kScanBlock + i);
   }
@@ -84,6 +107,13 @@ void Sampler::gather_nucleus(float top_p, float inv_temperature) {
   candidates_.keep_mass(needed);
 }
 
+// The bound lies low enough for every rounding of a weight (relative errors of 1e-6 against this 1e-3).
+void Sampler::gather_likely(const SampleParams& params) {
+  const double depth = double(params.temperature) * (std::log(double(params.min_p)) - 1e-3);
+  const double lowest = std::numeric_limits<float>::lowest();
+  gather(float(std::max(double(scan_.row_max()) + depth, lowest)));
+}
+
 int32_t Sampler::draw_row(float u, float inv_temperature) {
   scan_.scan_sum(inv_temperature);
   const double target = double(u) * scan_.total();
@@ -92,8 +122,7 @@ int32_t Sampler::draw_row(float u, float inv_temperature) {
   while (block + 1 < scan_.blocks() && sum + double(scan_.block_sum(block)) <= target) sum += double(scan_.block_sum(block++));
   // Within the block the weights are added one by one, which may end a rounding error short of the block's sum: the last
   // id with any weight takes the rest.
-  float masked[kScanBlock];
-  const float* x = scan_.block_data(block, masked);
+  const float* x = scan_.block_data(block);
   int32_t last = -1;
   for (int i = 0; i < scan_.block_size(block); i++) {
     const float weight = scan_weight(x[i], scan_.row_max(), inv_temperature);

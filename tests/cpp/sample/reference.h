@@ -12,11 +12,11 @@ namespace freetoken::test {
 struct ReferenceRow {
   std::vector<int> kept;             // most likely first, ties to the lowest id
   std::vector<double> probability;   // of kept, sums to 1
-  double margin = 1.0;               // distance of top_p from the nearest cumulative sum: how clear the cut is
+  double margin = 1.0;               // distance of top_p and min_p from the nearest number they cut at: how clear it is
 };
 
 inline ReferenceRow filter_row(const std::vector<float>& logits, const std::vector<uint8_t>& usable, double temperature, int top_k,
-                               double top_p) {
+                               double top_p, double min_p = 0.0) {
   ReferenceRow row;
   for (int id = 0; id < int(logits.size()); id++)
     if (usable[size_t(id)] && logits[size_t(id)] > -std::numeric_limits<float>::infinity()) row.kept.push_back(id);
@@ -37,6 +37,17 @@ inline ReferenceRow filter_row(const std::vector<float>& logits, const std::vect
       row.margin = std::min(row.margin, std::fabs(sum - top_p));
     }
     row.kept.resize(n), row.probability.resize(n);
+  }
+  if (min_p > 0) {
+    size_t n = 0;
+    for (; n < row.kept.size(); n++) {
+      const double distance = row.probability[n] / row.probability[0] - min_p;
+      if (n > 0) row.margin = std::min(row.margin, std::fabs(distance));
+      if (distance < 0) break;
+    }
+    row.kept.resize(n), row.probability.resize(n);
+  }
+  if (top_p < 1 || min_p > 0) {
     const double mass = std::accumulate(row.probability.begin(), row.probability.end(), 0.0);
     for (double& p : row.probability) p /= mass;
   }

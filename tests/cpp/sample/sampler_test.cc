@@ -57,8 +57,10 @@ TEST(Sampler, EveryDrawIsTheReferenceDraw) {
     params.temperature = std::vector<float>{0.3f, 1.0f, 1.7f, 50.0f}[random() % 4];
     params.top_k = std::vector<int>{0, 1, 2, 5, 40, 400, 5000, 1 << 30}[random() % 8];
     params.top_p = std::vector<float>{1.0f, 1.0f, 0.999f, 0.95f, 0.5f, 0.05f, 1e-6f}[random() % 7];
+    params.min_p = std::vector<float>{0.0f, 0.0f, 1e-4f, 0.02f, 0.1f, 0.3f, 1.0f}[random() % 7];
     params.seed = random();
-    const test::ReferenceRow row = test::filter_row(logits, usable, params.temperature, params.top_k, params.top_p);
+    const test::ReferenceRow row =
+        test::filter_row(logits, usable, params.temperature, params.top_k, params.top_p, params.min_p);
     Sampler sampler(usable);
     for (uint32_t position = 0; position < 4; position++) {
       const int32_t expected = expected_draw(row, draw_uniform(params.seed, position, 9));
@@ -70,7 +72,7 @@ TEST(Sampler, EveryDrawIsTheReferenceDraw) {
       }
       compared++;
       ASSERT_EQ(token, expected) << "vocab " << vocab << " T " << params.temperature << " k " << params.top_k << " p "
-                                 << params.top_p << " kept " << row.kept.size();
+                                 << params.top_p << " min_p " << params.min_p << " kept " << row.kept.size();
     }
   }
   EXPECT_LT(left_out, compared / 20);
@@ -100,7 +102,7 @@ TEST(Sampler, GreedyIsTheLowestIdOfTheMaximum) {
 // Chi-square with 9 degrees of freedom: 47.5 is exceeded with probability 3e-7, and the seeds are fixed.
 double chi_square(const std::vector<float>& logits, const SampleParams& base, uint32_t index, bool by_seed) {
   const auto usable = all_usable(int(logits.size()));
-  const test::ReferenceRow row = test::filter_row(logits, usable, base.temperature, base.top_k, base.top_p);
+  const test::ReferenceRow row = test::filter_row(logits, usable, base.temperature, base.top_k, base.top_p, base.min_p);
   std::vector<double> expected(logits.size(), 0.0), seen(logits.size(), 0.0);
   for (size_t i = 0; i < row.kept.size(); i++) expected[size_t(row.kept[i])] = row.probability[i];
   Sampler sampler(usable);
@@ -130,7 +132,31 @@ TEST(Sampler, DrawsHaveTheirProbabilities) {
     EXPECT_LT(chi_square(logits, {.top_k = 4, .seed = 3}, 0, by_seed), 47.5);
     EXPECT_LT(chi_square(logits, {.temperature = 1.5f, .top_p = 0.8f, .seed = 4}, 0, by_seed), 47.5);
     EXPECT_LT(chi_square(logits, {.top_k = 6, .top_p = 0.7f, .seed = 5}, 1, by_seed), 47.5);
+    EXPECT_LT(chi_square(logits, {.temperature = 2.0f, .min_p = 0.3f, .seed = 6}, 0, by_seed), 47.5);
+    EXPECT_LT(chi_square(logits, {.top_k = 8, .top_p = 0.95f, .min_p = 0.15f, .seed = 7}, 0, by_seed), 47.5);
   }
+}
+
+// The definition: p >= min_p * p_max after temperature, whatever was cut before. The weights here are exact powers of two.
+TEST(Sampler, MinPKeepsItsBorder) {
+  std::vector<float> logits(1000, -100.0f);
+  for (int i = 0; i < 6; i++) logits[size_t(100 * i + 7)] = -float(i);
+  const float half = std::exp2(-1.0f);
+  Sampler sampler(all_usable(1000));
+  const auto drawn = [&](SampleParams params) {
+    params.temperature = float(1.0 / std::log(2.0));  // each of the six is half as likely as the one before
+    std::set<int32_t> ids;
+    for (params.seed = 0; params.seed < 4000; params.seed++) ids.insert(sampler.sample(logits.data(), params, 0, 0));
+    return ids;
+  };
+  const std::set<int32_t> three = {7, 107, 207};
+  for (const float just_below : {half * half * 0.9999f, half * half * 0.6f}) {
+    EXPECT_EQ(drawn({.min_p = just_below}), three);
+    EXPECT_EQ(drawn({.top_k = 5, .min_p = just_below}), three);
+    EXPECT_EQ(drawn({.top_p = 0.95f, .min_p = just_below}), three);
+  }
+  EXPECT_EQ(drawn({.min_p = half * half * 1.0001f}), (std::set<int32_t>{7, 107}));
+  EXPECT_EQ(drawn({.top_k = 2, .min_p = 0.01f}), (std::set<int32_t>{7, 107}));
 }
 
 TEST(Sampler, ExtremesStayFinite) {
@@ -143,15 +169,16 @@ TEST(Sampler, ExtremesStayFinite) {
   for (const float temperature : {0.0f, 1e-45f, 1e-38f, 1e-9f, 1.0f, 1e6f, 1e30f, 3e38f})
     for (const int top_k : {0, 1, 2, vocab - 1, vocab, vocab + 1, 1 << 30})
       for (const float top_p : {0.0f, 1e-30f, 0.5f, 0.9999999f, 1.0f})
-        for (uint32_t position = 0; position < 5; position++) {
-          const int32_t token =
-              sampler.sample(logits.data(), {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = 5}, position, 0);
-          ASSERT_TRUE(token >= 0 && token < vocab);
-          if (temperature <= 1e-9f || top_p == 0.0f) {
-            ASSERT_EQ(token, 9);
+        for (const float min_p : {0.0f, 1e-45f, 1e-38f, 1e-9f, 1.0f})
+          for (uint32_t position = 0; position < 5; position++) {
+            const SampleParams params = {temperature, top_k, top_p, min_p, 5};
+            const int32_t token = sampler.sample(logits.data(), params, position, 0);
+            ASSERT_TRUE(token >= 0 && token < vocab);
+            if (temperature <= 1e-9f || top_p == 0.0f || (min_p == 1.0f && temperature < 1e30f)) {
+              ASSERT_EQ(token, 9);
+            }
+            if (temperature == 3e38f) hot.insert(token);
           }
-          if (temperature == 3e38f) hot.insert(token);
-        }
   EXPECT_GT(hot.size(), 4u) << "a high temperature has an effect";
 }
 

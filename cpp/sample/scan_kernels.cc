@@ -1,4 +1,4 @@
-#include "sample/row_kernels.h"
+#include "sample/scan_kernels.h"
 
 #include <immintrin.h>
 
@@ -111,15 +111,15 @@ float scan_weight(float logit, float max, float inv_temperature) {
   return d >= ExpConstants::kLowest ? exp_f32(d) : 0.0f;
 }
 
-const RowKernels& baseline_row_kernels() {
-  static constexpr RowKernels kernels = {max_baseline, sum_baseline, weigh_baseline};
+const ScanKernels& baseline_scan_kernels() {
+  static constexpr ScanKernels kernels = {max_baseline, sum_baseline, weigh_baseline};
   return kernels;
 }
 
-const RowKernels& row_kernels() {
-  static constexpr RowKernels wide = {max_avx2, sum_avx2, weigh_avx2};
+const ScanKernels& scan_kernels() {
+  static constexpr ScanKernels wide = {max_avx2, sum_avx2, weigh_avx2};
   static const bool use_wide = has_avx2();
-  return use_wide ? wide : baseline_row_kernels();
+  return use_wide ? wide : baseline_scan_kernels();
 }
 
 }  // namespace freetoken

@@ -6,7 +6,7 @@ namespace freetoken {
 // e^((logit - max) * inv_temperature) by exp_f32; NaN and what underflows weigh 0.
 float scan_weight(float logit, float max, float inv_temperature);
 
-struct RowKernels {
+struct ScanKernels {
   // The largest number of x[0..n), -inf when there is none. NaN is skipped.
   float (*max)(const float* x, int n);
   // Sum of scan_weight over x[0..n): lane i % 16 adds x[i] in order, then lanes l and l + 8, 4, 2, 1 are added.
@@ -15,7 +15,7 @@ struct RowKernels {
   void (*weigh)(const float* x, int n, float max, float inv_temperature, float* out);
 };
 
-const RowKernels& baseline_row_kernels();  // fmaf is a library call here: about 15 times slower
-const RowKernels& row_kernels();           // the best this CPU runs
+const ScanKernels& baseline_scan_kernels();  // fmaf is a library call here: about 15 times slower
+const ScanKernels& scan_kernels();           // the best this CPU runs
 
 }  // namespace freetoken
