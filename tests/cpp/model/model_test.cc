@@ -1,4 +1,4 @@
-// The forward pass: against double precision, and to the same bits however it is cut up.
+// The forward pass on every device: against double precision, and to the same bits however it is cut up.
 #include "model/model.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "model/model_runner.h"
 #include "model/reference_model.h"
@@ -38,9 +39,9 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 // Weights decode exactly and activations stay fp32, so what is left is fp32 rounding along 4-5 sublayers of sums of
 // 50-100 terms: about sqrt(100) * 2^-24 of the largest logit each. Measured: below 3e-6 of it; 2e-5 is allowed.
-void expect_reference(const ModelSpec& spec, const FormatOf& formats, int threads) {
+void expect_reference(const ModelSpec& spec, const FormatOf& formats, DeviceKind device, int threads) {
   const TinyWeights weights = random_weights(spec, 17, formats);
-  ModelRunner runner(spec, weights, {.threads = threads});
+  ModelRunner runner(spec, weights, {.device = device, .threads = threads});
   ASSERT_TRUE(runner.status.ok()) << runner.status.message();
   std::mt19937 rng(3);
   const std::vector<int32_t> tokens = random_tokens(150, spec.vocab, rng), pages = {5, 0, 9};
@@ -56,14 +57,24 @@ void expect_reference(const ModelSpec& spec, const FormatOf& formats, int thread
   EXPECT_LT(worst, 2e-5 * largest);
 }
 
-TEST(Model, LlamaMatchesDoublePrecision) { expect_reference(llama_spec(), wide_formats, 1); }
-TEST(Model, LlamaQuantisedMatchesDoublePrecision) { expect_reference(llama_spec(), quantised_formats, 1); }
-TEST(Model, ExpertsMatchDoublePrecision) { expect_reference(moe_spec(), wide_formats, 2); }
-TEST(Model, QuantisedExpertsMatchDoublePrecision) { expect_reference(moe_spec(), quantised_formats, 1); }
-TEST(Model, OddShapesMatchDoublePrecision) { expect_reference(odd_spec(), wide_formats, 2); }
+class OnDevice : public ::testing::TestWithParam<DeviceKind> {};
+INSTANTIATE_TEST_SUITE_P(Model, OnDevice, ::testing::Values(DeviceKind::kCpu, DeviceKind::kRef),
+                         [](const auto& info) { return info.param == DeviceKind::kRef ? "ref" : "cpu"; });
 
-// Rows of several sequences in random chunks in one step: the bits of each sequence alone, one token at a time.
-void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float32, DType kv) {
+TEST_P(OnDevice, LlamaMatchesDoublePrecision) { expect_reference(llama_spec(), wide_formats, GetParam(), 1); }
+TEST_P(OnDevice, LlamaQuantisedMatchesDoublePrecision) {
+  expect_reference(llama_spec(), quantised_formats, GetParam(), 1);
+}
+TEST_P(OnDevice, ExpertsMatchDoublePrecision) { expect_reference(moe_spec(), wide_formats, GetParam(), 2); }
+TEST_P(OnDevice, QuantisedExpertsMatchDoublePrecision) {
+  expect_reference(moe_spec(), quantised_formats, GetParam(), 1);
+}
+TEST_P(OnDevice, WindowsMatchDoublePrecision) { expect_reference(window_spec(), wide_formats, GetParam(), 1); }
+TEST_P(OnDevice, OddShapesMatchDoublePrecision) { expect_reference(odd_spec(), wide_formats, GetParam(), 2); }
+
+// Rows of several sequences in random chunks in one step, or in slices of the resumable lane with steps of the main lane
+// between: the bits of each sequence alone, in small chunks, on CpuOps' scalar level.
+void expect_invariant(const ModelSpec& spec, const FormatOf& formats, DeviceKind device, bool float32, DType kv) {
   const TinyWeights weights = random_weights(spec, 23, formats);
   std::mt19937 rng(9);
   const std::vector<int> lengths = {1, 70, 270, 33};
@@ -79,8 +90,10 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
   for (const RunnerOptions& options :
        {RunnerOptions{.threads = 1, .max_rows = 200}, RunnerOptions{.threads = 3, .max_rows = 40}}) {
     RunnerOptions o = options;
-    o.float32_activations = float32, o.kv_dtype = kv;
+    o.device = device, o.float32_activations = float32, o.kv_dtype = kv;
     ModelRunner runner(spec, weights, o);
+    const std::vector<int32_t> other_pages = {int32_t(o.pages) - 1}, other = random_tokens(5, spec.vocab, rng);
+    const auto other_expected = runner.step({{&other_pages, 0, other}});
     std::vector<int32_t> ids(size_t(o.pages), 0);
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), rng);
@@ -104,7 +117,14 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
         room -= count;
       }
       if (chunks.empty()) break;
-      const auto rows = runner.step(chunks, int(rng() % unsigned(spec.layers.size() + 1)));
+      std::vector<int> cuts;
+      for (int u = 1; u < runner.model().units(); u++)
+        if (rng() % 4 == 0) cuts.push_back(u);
+      const auto rows = rng() % 2 ? runner.step(chunks) : runner.sliced(chunks, cuts, [&] {
+        if (rng() % 3) return;
+        const auto again = runner.step({{&other_pages, 0, other}});
+        for (size_t r = 0; r < again.size(); r++) ASSERT_TRUE(same_bits(again[r], other_expected[r])) << "the main lane";
+      });
       size_t r = 0;
       for (size_t c = 0; c < chunks.size(); c++)
         for (size_t i = 0; i < chunks[c].tokens.size(); i++, r++)
@@ -116,15 +136,96 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, bool float
   }
 }
 
-TEST(Model, BitsDoNotDependOnBatchChunksThreadsOrLevel) {
-  expect_invariant(llama_spec(), quantised_formats, false, DType::kBF16);
-  expect_invariant(moe_spec(), quantised_formats, false, DType::kBF16);
-  expect_invariant(moe_spec(), wide_formats, true, DType::kF32);
-  expect_invariant(odd_spec(), wide_formats, false, DType::kBF16);
+TEST_P(OnDevice, BitsDoNotDependOnBatchChunksSlicesThreadsOrLevel) {
+  expect_invariant(llama_spec(), quantised_formats, GetParam(), false, DType::kBF16);
+  expect_invariant(moe_spec(), quantised_formats, GetParam(), false, DType::kBF16);
+  expect_invariant(moe_spec(), wide_formats, GetParam(), true, DType::kF32);
+  expect_invariant(window_spec(), quantised_formats, GetParam(), false, DType::kF32);
+  expect_invariant(odd_spec(), wide_formats, GetParam(), false, DType::kBF16);
+}
+
+// Pages copied, and pages spilled and brought back elsewhere, hold what they held.
+TEST_P(OnDevice, CopiedAndSpilledPagesGiveTheSameBits) {
+  const ModelSpec spec = moe_spec();
+  const TinyWeights weights = random_weights(spec, 31, quantised_formats);
+  std::mt19937 rng(5);
+  const std::vector<int32_t> tokens = random_tokens(150, spec.vocab, rng), pages = {3, 0, 7};
+  ModelRunner runner(spec, weights, {.device = GetParam(), .kv_dtype = DType::kBF16, .max_rows = 150, .pages = 16});
+  const auto expected = runner.prompt(pages, tokens, 150);
+  const std::vector<KvGroup>& groups = runner.model().kv_layout().groups;
+  std::vector<PageCopy> copies;
+  for (int g = 0; g < int(groups.size()); g++) copies.push_back({g, 3, 9}), copies.push_back({g, 0, 5}), copies.push_back({g, 7, 1});
+  runner.ops().copy_pages(runner.queue(), copies);
+  const std::vector<int32_t> copied = {9, 5, 1}, restored = {12, 13, 14};
+  auto expect_last = [&](const std::vector<int32_t>& list, const char* what) {
+    const auto got = runner.step({{&list, 140, {tokens.begin() + 140, tokens.end()}}});
+    for (size_t i = 0; i < got.size(); i++) ASSERT_TRUE(same_bits(got[i], expected[140 + i])) << what << ", position " << 140 + i;
+  };
+  expect_last(copied, "copied");
+  for (int g = 0; g < int(groups.size()); g++)
+    for (size_t i = 0; i < pages.size(); i++) {
+      std::vector<uint8_t> bytes(size_t(groups[size_t(g)].page_bytes()));
+      ASSERT_TRUE(runner.ops().wait(runner.queue(), runner.ops().read_page(runner.queue(), g, pages[i], bytes)).ok());
+      runner.ops().write_page(runner.queue(), g, restored[i], bytes);
+    }
+  expect_last(restored, "spilled and restored");
+  expect_last(pages, "the original");
+}
+
+// Tokens drawn by one step and fed to the next without the host in between: what feeding them from the host gives.
+TEST_P(OnDevice, SampledRowsFollowEachOtherOnTheDevice) {
+  const ModelSpec spec = moe_spec();
+  const TinyWeights weights = random_weights(spec, 37, quantised_formats);
+  std::mt19937 rng(6);
+  const std::vector<int32_t> pages[] = {{2}, {5}};
+  const std::vector<int32_t> prompts[] = {random_tokens(9, spec.vocab, rng), random_tokens(4, spec.vocab, rng)};
+  const SamplingParams params{.temperature = 0.8f, .top_k = 50};
+  constexpr int kSteps = 20;
+  auto run = [&](bool chained) {
+    ModelRunner runner(spec, weights, {.device = GetParam(), .float32_activations = false, .kv_dtype = DType::kBF16});
+    Ops& ops = runner.ops();
+    for (int s = 0; s < 2; s++) ops.open_sampler(runner.queue(), s, {.params = &params, .seed = 7u + unsigned(s)});
+    // All steps of a chain are enqueued before the first is waited for.
+    std::vector<std::vector<SampleResult>> results(kSteps, std::vector<SampleResult>(2));
+    std::vector<Ticket> tickets;
+    for (int step = 0; step < kSteps; step++) {
+      std::vector<ModelRunner::Chunk> chunks;
+      std::vector<int32_t> last;
+      int rows = 0;
+      for (int s = 0; s < 2; s++) {
+        const int position = step ? int(prompts[s].size()) + step - 1 : 0;
+        std::vector<int32_t> tokens = prompts[s];
+        if (step) tokens = {chained ? ~s : results[size_t(step) - 1][size_t(s)].token};
+        rows += int(tokens.size());
+        last.push_back(rows - 1);
+        chunks.push_back({&pages[s], position, tokens});
+      }
+      runner.begin(chunks);
+      runner.model().forward(runner.queue(), Lane::kMain, rows, 0, runner.model().units());
+      const Tensor logits = runner.model().logits(runner.queue(), Lane::kMain, last);
+      std::vector<SampleRow> samples;
+      for (int s = 0; s < 2; s++) samples.push_back({.logits_row = s, .slot = s, .position = int(prompts[s].size()) + step});
+      ops.sample(runner.queue(), logits, samples, results[size_t(step)]);
+      tickets.push_back(ops.end_step(runner.queue()));
+      if (!chained) {
+        EXPECT_TRUE(ops.wait(runner.queue(), tickets.back()).ok());
+      }
+    }
+    if (chained) {
+      EXPECT_TRUE(ops.wait(runner.queue(), tickets.back()).ok());
+    }
+    std::vector<int32_t> drawn;
+    for (const auto& step : results)
+      for (const SampleResult& r : step) drawn.push_back(r.token);
+    return drawn;
+  };
+  const std::vector<int32_t> host = run(false);
+  EXPECT_EQ(run(true), host);
+  EXPECT_GT(std::set<int32_t>(host.begin(), host.end()).size(), 10u) << "the draws differ";
 }
 
 // One long sequence alone is split into partitions that several workers take; with others around it is not. Same bits.
-TEST(Model, SpreadAttentionPartitionsFoldToTheSameBits) {
+TEST_P(OnDevice, SpreadAttentionPartitionsFoldToTheSameBits) {
   const ModelSpec spec = moe_spec();
   const TinyWeights weights = random_weights(spec, 29, quantised_formats);
   std::mt19937 rng(4);
@@ -134,9 +235,9 @@ TEST(Model, SpreadAttentionPartitionsFoldToTheSameBits) {
     for (pages.emplace_back(); pages.back().size() < 13;)
       pages.back().push_back(int32_t(13 * s + 12 - int(pages.back().size())));
   std::vector<std::vector<float>> last;
-  for (int threads : {1, 2, 3}) {
+  for (int threads : GetParam() == DeviceKind::kRef ? std::vector{1} : std::vector{1, 2, 3}) {
     ModelRunner runner(spec, weights,
-                       {.threads = threads, .kv_dtype = DType::kBF16, .max_rows = 130, .pages = 14 * 13});
+                       {.device = GetParam(), .threads = threads, .kv_dtype = DType::kBF16, .max_rows = 130, .pages = 14 * 13});
     runner.prompt(pages[0], tokens, 130);
     const ModelRunner::Chunk one{&pages[0], 779, {tokens[779]}};
     last.push_back(runner.step({one})[0]);
@@ -209,7 +310,7 @@ TEST(Model, WhatHasNoOperationIsRefusedByName) {
   }
 }
 
-// A page holds all attention layers of 64 tokens; sublayers without a cache have no slot.
+// A page holds all attention layers of 64 tokens that keep the same; sublayers without a cache have no slot.
 TEST(Model, KvLayoutNumbersTheAttentionLayers) {
   const ModelSpec spec = odd_spec();
   const KvLayout layout = make_kv_layout(spec, DType::kBF16);
@@ -220,6 +321,16 @@ TEST(Model, KvLayoutNumbersTheAttentionLayers) {
   EXPECT_EQ(layout.slots[1][0].layer, 1);
   EXPECT_EQ(layout.slots[0][1].group, -1);
   EXPECT_EQ(layout.slots[1][2].group, -1);
+
+  const KvLayout mixed = make_kv_layout(moe_spec(), DType::kF32);
+  ASSERT_EQ(mixed.groups.size(), 2u);
+  EXPECT_EQ(mixed.groups[0].retention, Retention::kAll);
+  EXPECT_EQ(mixed.groups[0].layers.size(), 2u);
+  EXPECT_EQ(mixed.groups[1].retention, Retention::kWindow);
+  EXPECT_EQ(mixed.groups[1].window, 40);
+  EXPECT_EQ(mixed.slots[1][0].group, 1);
+  EXPECT_EQ(mixed.slots[2][0].group, 0);
+  EXPECT_EQ(mixed.slots[2][0].layer, 1);
 }
 
 }  // namespace
