@@ -1,4 +1,4 @@
-// An EngineLoop on a tiny model, and a sink that keeps what every request was told.
+// An EngineLoop on a tiny model (on the device that FREETOKEN_TEST_DEVICE names), and a sink that keeps what every request was told.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <memory>
 #include <mutex>
 
-#include "cpu/cpu_ops.h"
 #include "engine/engine_loop.h"
 #include "model/tiny_spec.h"
 #include "model/tiny_weights.h"
+#include "ops/test_device.h"
 
 namespace freetoken::testing {
 
@@ -98,7 +98,8 @@ struct EngineSetup {
   bool prefix_cache = true, drafts = true;
   int max_queued = 1024;
   uint64_t chaos_seed = 0;
-  std::function<std::unique_ptr<Ops>(std::unique_ptr<Ops>)> wrap;  // puts another Ops before the CPU's
+  DeviceKind device = device_from_environment();
+  std::function<std::unique_ptr<Ops>(std::unique_ptr<Ops>)> wrap;  // puts another Ops before the device's
 };
 
 class TinyEngine {
@@ -109,8 +110,7 @@ class TinyEngine {
     parts.vocab = tiny_vocab(spec.vocab, setup.ascii_only);
     std::vector<uint8_t> usable;
     for (uint8_t flags : parts.vocab.flags) usable.push_back(!(flags & Vocab::kUnused));
-    parts.ops =
-        std::make_unique<CpuOps>(CpuOptions{setup.threads, supported_isa_levels().back(), setup.float32, usable});
+    parts.ops = make_device({.kind = setup.device, .threads = setup.threads, .float32 = setup.float32}, usable);
     weights.fill(*parts.ops);
     if (setup.wrap) parts.ops = setup.wrap(std::move(parts.ops));
     auto model =
