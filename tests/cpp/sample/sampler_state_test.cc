@@ -192,6 +192,17 @@ TEST(SamplerState, BiasDoesNotMakeAnIdUsable) {
   EXPECT_EQ(sampler.sample(logits.data(), s.state(3), {}, 0, 0), 1);
 }
 
+TEST(SamplerState, ABanIsFinal) {
+  Settings s;
+  s.params.frequency_penalty = -2.0f, s.params.repetition_penalty = 0.5f;
+  s.params.logit_bias = {{0, -100.0f}, {0, 1e30f}, {1, -100.0f}, {2, -99.0f}};
+  s.sampled = {0, 1, 1, 2};
+  const std::vector<float> out = adjusted(s.state(3), {3e38f, kInf, 0.0f});
+  EXPECT_EQ(out[0], -kInf);
+  EXPECT_EQ(out[1], -kInf);
+  EXPECT_EQ(out[2], -99.0f * 0.5f + 2.0f) << "above -100 a bias is a number";
+}
+
 TEST(SamplerState, NaNStaysNaN) {
   Settings s;
   s.params.repetition_penalty = 1.5f, s.params.presence_penalty = 1.0f;

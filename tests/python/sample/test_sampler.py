@@ -17,7 +17,7 @@ VOCAB = 320  # more than one block of the scan
 SMALL = 24  # ids that histories use: they repeat
 BIASES = st.sampled_from([-100.0, -300.0, -5.0, 4.0])
 tokens = st.lists(st.integers(0, SMALL - 1), max_size=12)
-QUICK = hypothesis_settings(max_examples=300, deadline=None)
+QUICK = hypothesis_settings(max_examples=150, deadline=None)
 
 
 @st.composite
