@@ -14,7 +14,7 @@ extern "C" [[gnu::visibility("default")]] Ops* freetoken_open_device(uint32_t ab
     return nullptr;
   }
   try {
-    ref::RefOptions ref = ref::options_from_environment();
+    ref::RefOptions ref = ref::options_from_environment(supported_isa_levels().back());
     ref.float32_activations = options.float32_activations;
     ref.usable_tokens = options.usable_tokens;
     return new ref::RefOps(std::move(ref));

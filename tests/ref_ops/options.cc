@@ -18,16 +18,14 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
 
 }  // namespace
 
-RefOptions options_from_environment() {
+RefOptions options_from_environment(IsaLevel isa_otherwise) {
   RefOptions options;
+  options.isa = isa_otherwise;
   options.seed = number_from("FREETOKEN_REF_SEED", options.seed);
   options.max_delay_us = int(number_from("FREETOKEN_REF_DELAY_US", uint64_t(options.max_delay_us)));
   const char* isa = std::getenv("FREETOKEN_REF_ISA");
-  const std::string wanted = isa ? isa : "scalar";
-  if (wanted == "best") {
-    options.isa = supported_isa_levels().back();
-    return options;
-  }
+  if (!isa || !*isa) return options;
+  const std::string wanted = isa;
   for (const IsaLevel level : supported_isa_levels())
     if (wanted == isa_name(level)) {
       options.isa = level;

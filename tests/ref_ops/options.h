@@ -16,8 +16,9 @@ struct RefOptions {
   IsaLevel isa = IsaLevel::kScalar;    // of the kernels; all levels give the same bits
 };
 
-// Seed, delay and level from FREETOKEN_REF_SEED, FREETOKEN_REF_DELAY_US and FREETOKEN_REF_ISA (a level, or "best"), where set.
-RefOptions options_from_environment();
+// Seed, delay and level from FREETOKEN_REF_SEED, FREETOKEN_REF_DELAY_US and FREETOKEN_REF_ISA, where set. Throws
+// std::invalid_argument. The scalar level is the definition, the best one is about ten times as fast.
+RefOptions options_from_environment(IsaLevel isa_otherwise);
 
 struct RefStats {
   int64_t steps = 0;

@@ -91,6 +91,7 @@ void expect_invariant(const ModelSpec& spec, const FormatOf& formats, DeviceKind
        {RunnerOptions{.threads = 1, .max_rows = 200}, RunnerOptions{.threads = 3, .max_rows = 40}}) {
     RunnerOptions o = options;
     o.device = device, o.float32_activations = float32, o.kv_dtype = kv;
+    if (device == DeviceKind::kRef) o.isa = IsaLevel::kScalar;
     ModelRunner runner(spec, weights, o);
     const std::vector<int32_t> other_pages = {int32_t(o.pages) - 1}, other = random_tokens(5, spec.vocab, rng);
     const auto other_expected = runner.step({{&other_pages, 0, other}});
@@ -181,8 +182,8 @@ TEST_P(OnDevice, SampledRowsFollowEachOtherOnTheDevice) {
   const std::vector<int32_t> prompts[] = {random_tokens(9, spec.vocab, rng), random_tokens(4, spec.vocab, rng)};
   const SamplingParams params{.temperature = 0.8f, .top_k = 50};
   constexpr int kSteps = 20;
-  auto run = [&](bool chained) {
-    ModelRunner runner(spec, weights, {.device = GetParam(), .float32_activations = false, .kv_dtype = DType::kBF16});
+  auto run = [&](DeviceKind device, bool chained) {
+    ModelRunner runner(spec, weights, {.device = device, .float32_activations = false, .kv_dtype = DType::kBF16});
     Ops& ops = runner.ops();
     for (int s = 0; s < 2; s++) ops.open_sampler(runner.queue(), s, {.params = &params, .seed = 7u + unsigned(s)});
     // All steps of a chain are enqueued before the first is waited for.
@@ -219,8 +220,9 @@ TEST_P(OnDevice, SampledRowsFollowEachOtherOnTheDevice) {
       for (const SampleResult& r : step) drawn.push_back(r.token);
     return drawn;
   };
-  const std::vector<int32_t> host = run(false);
-  EXPECT_EQ(run(true), host);
+  const std::vector<int32_t> host = run(GetParam(), false);
+  EXPECT_EQ(run(GetParam(), true), host);
+  EXPECT_EQ(run(DeviceKind::kCpu, false), host) << "every device draws the same";
   EXPECT_GT(std::set<int32_t>(host.begin(), host.end()).size(), 10u) << "the draws differ";
 }
 

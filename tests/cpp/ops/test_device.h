@@ -25,7 +25,7 @@ inline DeviceKind device_from_environment() {
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
-  IsaLevel isa = supported_isa_levels().back();  // of CpuOps; RefOps asks the environment, and its default is scalar
+  IsaLevel isa = supported_isa_levels().back();  // FREETOKEN_REF_ISA, where set, replaces RefOps'
   int threads = 1;
   bool float32 = false;
 };
@@ -41,7 +41,7 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceChoice& d) {
 inline std::unique_ptr<Ops> make_device(const DeviceChoice& d, std::vector<uint8_t> usable, bool fixed_addresses = true) {
   if (d.kind == DeviceKind::kCpu)
     return std::make_unique<CpuOps>(CpuOptions{d.threads, d.isa, d.float32, std::move(usable)});
-  ref::RefOptions options = ref::options_from_environment();
+  ref::RefOptions options = ref::options_from_environment(d.isa);
   options.float32_activations = d.float32;
   options.usable_tokens = std::move(usable);
   options.fixed_addresses = fixed_addresses;
@@ -52,7 +52,7 @@ inline std::unique_ptr<Ops> make_device(const DeviceChoice& d, std::vector<uint8
 inline std::vector<DeviceChoice> all_devices() {
   std::vector<DeviceChoice> all;
   for (const IsaLevel isa : supported_isa_levels()) all.push_back({.isa = isa});
-  all.push_back({.kind = DeviceKind::kRef});
+  all.push_back({.kind = DeviceKind::kRef, .isa = IsaLevel::kScalar});
   return all;
 }
 // The settings in which one of them is run: both kinds of activations; on the best level, all numbers of threads.
