@@ -2,21 +2,21 @@
 
 namespace freetoken {
 
-PagePool::PagePool(int pages) : total_(pages) {
-  free_.reserve(pages);
+PagePool::PagePool(int pages) : refs_(size_t(pages), 0) {
+  free_.reserve(size_t(pages));
   for (int p = pages - 1; p >= 0; p--) free_.push_back(p);
 }
 
-bool PagePool::allocate(int count, std::vector<int32_t>* pages) {
-  if (count > available()) return false;
-  pages->insert(pages->end(), free_.rbegin(), free_.rbegin() + count);
-  free_.resize(free_.size() - count);
-  return true;
+int32_t PagePool::allocate() {
+  const int32_t page = free_.back();
+  free_.pop_back();
+  refs_[page] = 1;
+  return page;
 }
 
-void PagePool::release(std::vector<int32_t>* pages) {
-  free_.insert(free_.end(), pages->rbegin(), pages->rend());
-  pages->clear();
+int PagePool::unref(int32_t page) {
+  if (--refs_[page] == 0) free_.push_back(page);
+  return refs_[page];
 }
 
 }  // namespace freetoken

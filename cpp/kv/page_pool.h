@@ -1,5 +1,6 @@
-// PagePool: which pages of one KV group are free. A page belongs to exactly one sequence. Not thread-safe (engine thread).
+// PagePool: the pages of one KV group and how many hold each. Not thread-safe (engine thread).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,16 +10,18 @@ class PagePool {
  public:
   explicit PagePool(int pages);
 
-  int total() const { return total_; }
+  int total() const { return int(refs_.size()); }
   int available() const { return int(free_.size()); }
-  // Appends `count` page ids to *pages and returns true, or changes nothing and returns false.
-  bool allocate(int count, std::vector<int32_t>* pages);
-  // Gives the pages back and clears the list. Freed pages are reused last-in first-out: they are warm in cache.
-  void release(std::vector<int32_t>* pages);
+  int refs(int32_t page) const { return refs_[page]; }
+  // A free page with one reference. There must be one.
+  int32_t allocate();
+  void ref(int32_t page) { refs_[page]++; }
+  // The page is free when nobody holds it; returns what is left. Freed pages are reused last-in first-out: they are warm.
+  int unref(int32_t page);
 
  private:
-  int total_;
   std::vector<int32_t> free_;
+  std::vector<int32_t> refs_;
 };
 
 }  // namespace freetoken

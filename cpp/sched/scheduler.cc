@@ -109,8 +109,10 @@ void Scheduler::admit() {
       continue;
     }
     if (try_admit(s)) {
-      for (Sequence* other : overtaken) other->skipped++;
+      bool enough = false;
+      for (Sequence* other : overtaken) enough |= ++other->skipped >= kMaxSkips;
       it = waiting_.erase(it);
+      if (enough) return;
       continue;
     }
     // A more important request takes the place of the least important one.
@@ -154,8 +156,13 @@ int Scheduler::chunk_tokens(double left_us) const {
   return std::min({rows, std::max(by_time, kMinChunkTokens), std::max(kChunkGrowth * last_chunk_, 4 * kMinChunkTokens)});
 }
 
-void Scheduler::start_slice(Sequence* s) {
-  const int count = std::min(s->remaining(), limits_.max_rows);
+void Scheduler::start_slice(Sequence* s, double left_us) {
+  int count = std::min(s->remaining(), limits_.max_rows);
+  if (limits_.chaos_seed == 0) {
+    // As many tokens as let one unit fit into a step.
+    const double unit_us = cost_.knows_slices() ? cost_.slice_unit_us(1) : cost_.prefill_us(1) / limits_.units;
+    count = std::clamp(int(std::min(left_us / unit_us, double(count))), std::min(count, kMinChunkTokens), count);
+  }
   if (!make_room(s, s->computed + count)) return;
   sliced_ = s;
   s->slice_tokens = count;
@@ -185,7 +192,7 @@ void Scheduler::add_prefill() {
     int count = std::min(s->remaining(), budget);
     if (limits_.chaos_seed) {
       if (chaos_() % 4 == 0) {
-        start_slice(s);
+        start_slice(s, left_us);
         if (sliced_) return add_slice(s, left_us);
         continue;
       }
@@ -194,7 +201,7 @@ void Scheduler::add_prefill() {
                cost_.prefill_us(kMinChunkTokens) > left_us && s->remaining() > 2 * kMinChunkTokens) {
       // Not even the smallest chunk keeps the promise: spread the layers of a large one.
       if (plan_.cost.prefill_tokens > 0) return;
-      start_slice(s);
+      start_slice(s, left_us);
       if (sliced_) return add_slice(s, left_us);
       continue;
     }
@@ -241,7 +248,6 @@ void Scheduler::advance_slice() {
   if (!plan_.slice->ends(limits_.units)) return;
   s.slice_tokens = 0;
   sliced_ = nullptr;
-  advance(plan_.slice->item, plan_.slice->item.count);
 }
 
 void Scheduler::start_followers(Sequence* leader) {

@@ -68,6 +68,7 @@ class Scheduler {
   // The item's positions are computed; `accepted` of them count (less than the item's when drafts were rejected).
   // Called after the sequence's tokens were extended by what was sampled.
   void advance(const StepItem& item, int accepted);
+  // The slice's units are done. After the last of them its item is advanced like any other.
   void advance_slice();
   // How long the step took.
   void observe(double us) { cost_.observe(plan_.cost, us); }
@@ -94,7 +95,7 @@ class Scheduler {
   void add_decodes();
   void add_prefill();
   void add_slice(Sequence* sequence, double left_us);
-  void start_slice(Sequence* sequence);
+  void start_slice(Sequence* sequence, double left_us);
   int chunk_tokens(double left_us) const;
   void unsettle();   // chaos
 

@@ -121,7 +121,7 @@ TEST(EngineOutput, DrawsAreThoseOfTheTokensPosition) {
     ASSERT_EQ(o.tokens.size(), 15u);
     for (int t = 0; t < 15; t++)
       EXPECT_EQ(o.tokens[size_t(t)],
-                sampler.sample(o.logits.data() + t * kVocab, {1.3f, 40, 0.95f, 99}, uint32_t(prompt + t), 0));
+                sampler.sample(o.logits.data() + t * kVocab, {.temperature = 1.3f, .top_k = 40, .top_p = 0.95f, .seed = 99}, uint32_t(prompt + t), 0));
   }
 }
 

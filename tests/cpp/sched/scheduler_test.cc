@@ -52,7 +52,10 @@ class Driver {
       Sequence& s = *plan.slice->item.sequence;
       const bool ends = plan.slice->ends(limits.units);
       scheduler.advance_slice();
-      if (ends) sample(s, 1);
+      if (ends) {
+        if (plan.slice->item.first_position + plan.slice->item.count == int(s.tokens.size())) sample(s, 1);
+        scheduler.advance(plan.slice->item, plan.slice->item.count);
+      }
     }
     for (const StepItem& item : plan.items) {
       Sequence& s = *item.sequence;
@@ -103,12 +106,16 @@ class Driver {
       rows += item.count;
       const bool prefill = item.sequence->remaining() > 1;
       ASSERT_FALSE(prefill_seen && !prefill) << "decodes come first";
-      if (last && prefill == prefill_seen) ASSERT_TRUE(last->before(*item.sequence)) << "in order";
+      if (last && prefill == prefill_seen) {
+        ASSERT_TRUE(last->before(*item.sequence)) << "in order";
+      }
       prefill_seen = prefill;
       last = item.sequence;
     }
     ASSERT_LE(rows, limits.max_rows);
-    if (plan.slice) ASSERT_NO_FATAL_FAILURE(check_item(plan.slice->item));
+    if (plan.slice) {
+      ASSERT_NO_FATAL_FAILURE(check_item(plan.slice->item));
+    }
     std::vector<const SequenceKv*> sequences;
     std::vector<const KvSnapshot*> snapshots;
     for (const auto& s : alive) {
