@@ -18,7 +18,7 @@ void RefOps::record(RefQueue& queue, Call call) {
 }
 
 void RefOps::embed(Queue& queue, const Weight& table, float scale, Tensor out) {
-  RefQueue* q = recording(queue, "embed");
+  RefQueue* q = in_step(queue, "embed");
   if (!q) return;
   Check check(*this, "embed");
   check.weight("the table", table, -1, out.cols);
@@ -28,7 +28,7 @@ void RefOps::embed(Queue& queue, const Weight& table, float scale, Tensor out) {
 }
 
 void RefOps::norm(Queue& queue, Tensor x, const NormSpec& spec, Tensor weight, Tensor bias, Tensor out) {
-  RefQueue* q = recording(queue, "norm");
+  RefQueue* q = in_step(queue, "norm");
   if (!q) return;
   Check check(*this, "norm");
   check.that(spec.kind != NormKind::kNone, [] { return "of no kind"; });
@@ -43,7 +43,7 @@ void RefOps::norm(Queue& queue, Tensor x, const NormSpec& spec, Tensor weight, T
 }
 
 void RefOps::linear(Queue& queue, Tensor x, std::span<const LinearOutput> outputs) {
-  RefQueue* q = recording(queue, "linear");
+  RefQueue* q = in_step(queue, "linear");
   if (!q) return;
   Check check(*this, "linear");
   check.tensor("x", x, x.rows, -1);
@@ -57,7 +57,7 @@ void RefOps::linear(Queue& queue, Tensor x, std::span<const LinearOutput> output
 }
 
 void RefOps::attention(Queue& queue, const AttentionArgs& args) {
-  RefQueue* q = recording(queue, "attention");
+  RefQueue* q = in_step(queue, "attention");
   if (!q) return;
   Check check(*this, "attention");
   const AttentionSpec& spec = *args.spec;
@@ -91,7 +91,7 @@ void RefOps::attention(Queue& queue, const AttentionArgs& args) {
 }
 
 void RefOps::add(Queue& queue, Tensor x, Tensor y, float scale) {
-  RefQueue* q = recording(queue, "add");
+  RefQueue* q = in_step(queue, "add");
   if (!q) return;
   Check check(*this, "add");
   check.tensor("x", x, x.rows, -1);
@@ -101,7 +101,7 @@ void RefOps::add(Queue& queue, Tensor x, Tensor y, float scale) {
 }
 
 void RefOps::mlp(Queue& queue, Tensor x, const MlpArgs& args, Tensor out) {
-  RefQueue* q = recording(queue, "mlp");
+  RefQueue* q = in_step(queue, "mlp");
   if (!q) return;
   Check check(*this, "mlp");
   const int gate_n = args.up.valid() ? args.inner : 2 * int(align_up(size_t(args.inner), 16));
@@ -119,7 +119,7 @@ void RefOps::mlp(Queue& queue, Tensor x, const MlpArgs& args, Tensor out) {
 }
 
 void RefOps::route(Queue& queue, Lane lane, Tensor x, const RouteArgs& args) {
-  RefQueue* q = recording(queue, "route");
+  RefQueue* q = in_step(queue, "route");
   if (!q) return;
   Check check(*this, "route");
   check.step_rows(*q, x.rows);
@@ -131,7 +131,7 @@ void RefOps::route(Queue& queue, Lane lane, Tensor x, const RouteArgs& args) {
 
 void RefOps::moe(Queue& queue, Lane lane, Tensor x, const MoeSpec& spec, const ExpertSet& experts, ExpertRange part,
                  Tensor out) {
-  RefQueue* q = recording(queue, "moe");
+  RefQueue* q = in_step(queue, "moe");
   if (!q) return;
   Check check(*this, "moe");
   check.step_rows(*q, x.rows);
@@ -147,7 +147,7 @@ void RefOps::moe(Queue& queue, Lane lane, Tensor x, const MoeSpec& spec, const E
 }
 
 void RefOps::gather(Queue& queue, Tensor x, std::span<const int32_t> rows, Tensor out) {
-  RefQueue* q = recording(queue, "gather");
+  RefQueue* q = in_step(queue, "gather");
   if (!q) return;
   Check check(*this, "gather");
   check.tensor("x", x, x.rows, -1);
@@ -164,7 +164,7 @@ void RefOps::gather(Queue& queue, Tensor x, std::span<const int32_t> rows, Tenso
 }
 
 void RefOps::logits(Queue& queue, Tensor x, const Weight& head, Tensor bias, float scale, float softcap, Tensor out) {
-  RefQueue* q = recording(queue, "logits");
+  RefQueue* q = in_step(queue, "logits");
   if (!q) return;
   Check check(*this, "logits");
   check.tensor("x", x, x.rows, -1);
@@ -176,7 +176,7 @@ void RefOps::logits(Queue& queue, Tensor x, const Weight& head, Tensor bias, flo
 }
 
 void RefOps::sample(Queue& queue, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
-  RefQueue* q = recording(queue, "sample");
+  RefQueue* q = in_step(queue, "sample");
   if (!q) return;
   Check check(*this, "sample");
   check.tensor("logits", logits, logits.rows, int(options_.usable_tokens.size()));
@@ -201,7 +201,7 @@ void RefOps::sample(Queue& queue, Tensor logits, std::span<const SampleRow> rows
 }
 
 void RefOps::read(Queue& queue, Tensor tensor, std::span<float> out) {
-  RefQueue* q = recording(queue, "read");
+  RefQueue* q = in_step(queue, "read");
   if (!q) return;
   Check check(*this, "read");
   check.tensor("the tensor", tensor, tensor.rows, -1);
@@ -215,7 +215,7 @@ void RefOps::read(Queue& queue, Tensor tensor, std::span<float> out) {
 }
 
 void RefOps::probe(Queue& queue, std::function<void(DeviceMemory&)> body) {
-  RefQueue* q = recording(queue, "probe");
+  RefQueue* q = in_step(queue, "probe");
   if (!q) return;
   q->data.probes.push_back(std::move(body));
   record(*q, ProbeCall{q->data.probes.size() - 1});

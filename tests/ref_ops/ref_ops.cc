@@ -157,11 +157,17 @@ RefOps::RefQueue& RefOps::of(Queue& queue) {
   std::abort();
 }
 
-RefOps::RefQueue* RefOps::recording(Queue& queue, const char* call, bool step) {
+RefOps::RefQueue* RefOps::between_steps(Queue& queue, const char* call) {
   RefQueue& q = of(queue);
-  if (q.in_step == step) return &q;
-  reject(call, step ? "outside a step" : "inside a step");
+  if (!q.in_step) return &q;
+  reject(call, "inside a step");
   return nullptr;
+}
+
+RefOps::RefQueue* RefOps::in_step(Queue& queue, const char* call) {
+  RefQueue& q = of(queue);
+  if (!q.in_step) reject(call, "outside a step");
+  return q.in_step && !broken_step_ ? &q : nullptr;
 }
 
 Status RefOps::wait(Queue& queue, Ticket ticket) {
@@ -176,7 +182,7 @@ Status RefOps::wait(Queue& queue, Ticket ticket) {
 }
 
 void RefOps::begin_step(Queue& queue, const Batch& batch) {
-  RefQueue* q = recording(queue, "begin_step", false);
+  RefQueue* q = between_steps(queue, "begin_step");
   if (!q) return;
   q->in_step = true;
   broken_step_ = false;
@@ -199,8 +205,10 @@ void RefOps::begin_step(Queue& queue, const Batch& batch) {
   for (size_t s = 0; s < batch.sequences.size(); s++) {
     const BatchSequence& sequence = batch.sequences[s];
     q->data.sequences[s].pages = nullptr;
-    check.that(sequence.first_row == row && sequence.row_count > 0 && row + sequence.row_count <= int(batch.rows.size()),
-               [&] { return "the rows of sequence " + std::to_string(s) + " do not follow those of the one before"; });
+    check.that(sequence.first_row == row && sequence.row_count > 0 && row + sequence.row_count <= int(batch.rows.size()), [&] {
+      return "sequence " + std::to_string(s) + " has " + std::to_string(sequence.row_count) + " rows from row " +
+             std::to_string(sequence.first_row) + ", which do not follow those of the one before";
+    });
     if (!check.ok()) return;
     for (int i = 0; i < sequence.row_count; i++, row++) {
       const BatchRow& at = batch.rows[size_t(row)];
@@ -227,8 +235,11 @@ void RefOps::begin_step(Queue& queue, const Batch& batch) {
 }
 
 Ticket RefOps::end_step(Queue& queue) {
-  RefQueue* q = recording(queue, "end_step");
-  if (!q) return {next_ticket_};
+  RefQueue* q = &of(queue);
+  if (!q->in_step) {
+    reject("end_step", "outside a step");
+    return {next_ticket_};
+  }
   q->in_step = false;
   steps_++;
   if (broken_step_) return submit(*q);
@@ -254,7 +265,7 @@ Ticket RefOps::submit(RefQueue& queue) {
 }
 
 void RefOps::copy_pages(Queue& queue, std::span<const PageCopy> copies) {
-  RefQueue* q = recording(queue, "copy_pages", false);
+  RefQueue* q = between_steps(queue, "copy_pages");
   if (!q) return;
   Check check(*this, "copy_pages");
   for (const PageCopy& c : copies) check.page(c.group, c.from), check.page(c.group, c.to);
@@ -266,7 +277,7 @@ void RefOps::copy_pages(Queue& queue, std::span<const PageCopy> copies) {
 }
 
 Ticket RefOps::read_page(Queue& queue, int group, int32_t page, std::span<uint8_t> out) {
-  RefQueue* q = recording(queue, "read_page", false);
+  RefQueue* q = between_steps(queue, "read_page");
   Check check(*this, "read_page");
   check.page(group, page, out.size());
   if (!q || !check.ok()) return {next_ticket_};
@@ -279,7 +290,7 @@ Ticket RefOps::read_page(Queue& queue, int group, int32_t page, std::span<uint8_
 }
 
 void RefOps::write_page(Queue& queue, int group, int32_t page, std::span<const uint8_t> bytes) {
-  RefQueue* q = recording(queue, "write_page", false);
+  RefQueue* q = between_steps(queue, "write_page");
   Check check(*this, "write_page");
   check.page(group, page, bytes.size());
   if (!q || !check.ok()) return;
@@ -290,7 +301,7 @@ void RefOps::write_page(Queue& queue, int group, int32_t page, std::span<const u
 }
 
 void RefOps::open_sampler(Queue& queue, int slot, const SamplerInit& init) {
-  RefQueue* q = recording(queue, "open_sampler", false);
+  RefQueue* q = between_steps(queue, "open_sampler");
   Check check(*this, "open_sampler");
   check.slot(slot);
   check.that(init.params != nullptr, [] { return "no parameters"; });
@@ -308,7 +319,7 @@ void RefOps::open_sampler(Queue& queue, int slot, const SamplerInit& init) {
 }
 
 void RefOps::advance_sampler(Queue& queue, int slot, std::span<const int32_t> tokens) {
-  RefQueue* q = recording(queue, "advance_sampler", false);
+  RefQueue* q = between_steps(queue, "advance_sampler");
   Check check(*this, "advance_sampler");
   check.slot(slot);
   if (!q || !check.ok()) return;

@@ -99,8 +99,10 @@ class RefOps final : public Ops {
   class Check;
 
   RefQueue& of(Queue& queue);
-  // The queue when a step is being recorded (or, with `step` false, when none is); null after a violation.
-  RefQueue* recording(Queue& queue, const char* call, bool step = true);
+  // The queue when no step is being recorded; null, and a violation, otherwise.
+  RefQueue* between_steps(Queue& queue, const char* call);
+  // The queue when a step is being recorded; null, and a violation, otherwise. Null too when the step already has one.
+  RefQueue* in_step(Queue& queue, const char* call);
   void record(RefQueue& queue, Call call);
   Ticket submit(RefQueue& queue);
   // Also keeps the step that is being recorded from running: what it lacks or has wrong would only give more of the same.

@@ -130,7 +130,7 @@ TEST(RefOpsCalls, BatchesAreChecked) {
   const int32_t* const* p = lists.data();
   c.expect_violation(batch({{0, 0, 1}, {0, 2, 1}}, {{0, 2, p}}), "row 1 is not the next one");
   c.expect_violation(batch({{0, 0, 1}, {0, 1, 1}}, {{0, 1, p}}), "rows without a sequence");
-  c.expect_violation(batch({{0, 0, 1}, {1, 0, 1}}, {{1, 1, p}, {0, 1, p}}), "do not follow");
+  c.expect_violation(batch({{0, 0, 1}, {1, 0, 1}}, {{1, 1, p}, {0, 1, p}}), "sequence 0 has 1 rows from row 1, which do not follow");
   c.expect_violation(batch({{0, 0, 1}}, {{0, 1, nullptr}}), "has no pages");
   c.expect_violation(batch({{0, 0, ~0}}, {{0, 1, p}}), "but it sampled 0 rows");
   c.expect_violation(batch({{0, 5000, 1}}, {{0, 1, p}}), "position 5000, but the model has 1024");
