@@ -1,8 +1,9 @@
 """An engine that plays scripted tokens: the methods of the compiled one, and its rules for text, stops and limits.
 
-A script is a function of the request (its fields by name) that returns the tokens to "sample", one per step. Bytes that
-do not yet make a character are held back, an invalid byte becomes U+FFFD at once, a possible start of a stop string is
-withheld, and EOS and control tokens add no text.
+A script is a function of the request (its fields by name, and `choice`) that returns the tokens to "sample", one per
+step; tokens that a logit_bias of -100 bans and ends before min_tokens are passed over. Bytes that do not yet make a
+character are held back, an invalid byte becomes U+FFFD at once, a possible start of a stop string is withheld, and EOS
+and control tokens add no text.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 @dataclass
 class Event:
     request: int
+    choice: int = 0
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     logprobs: list[Any] = field(default_factory=list)
@@ -27,7 +29,12 @@ class Event:
     stop_match: str = ""
     error: str = ""
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     completion_tokens: int = 0
+
+
+class ResourceError(RuntimeError):
+    """By its name, the core's."""
 
 
 class TextMachine:
@@ -77,15 +84,28 @@ class TextMachine:
 
 @dataclass
 class _Running:
+    """One choice of a request."""
+
+    request_id: int
+    choice: int
     request: dict[str, Any]
     tokens: list[int]
     machine: TextMachine
+    deadline: float  # of time.monotonic(); infinity = none
     made: int = 0
+    passed: int = 0  # of `tokens`
     cancelled: bool = False
+
+    @property
+    def overdue(self) -> bool:
+        return time.monotonic() >= self.deadline
 
 
 class ScriptedEngine:
-    """`hold` stops all progress while set; `step_s` is the least time of a step; `kill(reason)` ends the engine."""
+    """`hold` stops all progress while set; `step_s` is the least time of a step; `kill(reason)` ends the engine.
+
+    More than `max_requests` choices at once are refused. Every prompt is cached but for its end: `cached_tokens`.
+    """
 
     def __init__(
         self,
@@ -93,14 +113,18 @@ class ScriptedEngine:
         eos_token_ids: list[int],
         script: Callable[[dict[str, Any]], list[int]],
         step_s: float = 0.0,
+        max_requests: int = 1 << 30,
+        cached_tokens: int = 0,
     ) -> None:
         self._bytes, self._flags = vocabulary
         self._eos = set(eos_token_ids)
         self._script = script
         self._step_s = step_s
+        self._max_requests = max_requests
+        self._cached_tokens = cached_tokens
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Condition()
-        self._running: dict[int, _Running] = {}
+        self._running: list[_Running] = []
         self._events: list[Event] = []
         self._next = 1
         self._dead: str | None = None
@@ -115,18 +139,25 @@ class ScriptedEngine:
         with self._lock:
             if self._dead or self._closing:
                 raise RuntimeError(self._dead or "shut down")
+            if len(self._running) + request["n"] > self._max_requests:
+                raise ResourceError(f"the queue is full: {len(self._running)} of {self._max_requests} places are taken")
             self.submitted.append(request)
             request_id, self._next = self._next, self._next + 1
-            self._running[request_id] = _Running(request, self._script(request), TextMachine(request["stop"]))
+            timeout_s = request["timeout_us"] / 1e6 or float("inf")
+            for choice in range(request["n"]):
+                script = self._script({**request, "choice": choice})
+                machine = TextMachine(request["stop"])
+                deadline = time.monotonic() + timeout_s
+                self._running.append(_Running(request_id, choice, request, script, machine, deadline))
             self._lock.notify()
             return request_id
 
     def cancel(self, request_id: int) -> None:
         with self._lock:
             self.cancelled.append(request_id)
-            if request_id in self._running:
-                self._running[request_id].cancelled = True
-                self._lock.notify()
+            for running in self._running:
+                running.cancelled |= running.request_id == request_id
+            self._lock.notify()
 
     def poll(self) -> list[Event]:
         with self._lock:
@@ -138,7 +169,7 @@ class ScriptedEngine:
 
     def stats(self) -> dict[str, Any]:
         with self._lock:
-            return {"running": len(self._running), "waiting": 0}
+            return {"running": len(self._running), "waiting": 0, "threads": 1, "isa": "scripted"}
 
     def health(self) -> str | None:
         return self._dead
@@ -163,14 +194,12 @@ class ScriptedEngine:
                 if self._dead:
                     return
                 if self._closing:
-                    for running in self._running.values():
+                    for running in self._running:
                         running.cancelled = True
-                stepped = [(i, r) for i, r in self._running.items() if r.cancelled or not self.hold]
-                events = [self._step(i, r) for i, r in stepped]
+                events = [self._step(r) for r in self._running if self._may(r)]
                 self._events += events
-                for event in events:
-                    if event.finish is not None:
-                        del self._running[event.request]
+                ended = {(event.request, event.choice) for event in events if event.finish is not None}
+                self._running = [r for r in self._running if (r.request_id, r.choice) not in ended]
                 closing = self._closing and not self._running
             if events:
                 os.eventfd_write(self._fd, 1)
@@ -179,23 +208,41 @@ class ScriptedEngine:
             if self._step_s:
                 time.sleep(self._step_s)
 
-    def _may_step(self) -> bool:
-        return any(r.cancelled or not self.hold for r in self._running.values())
+    def _may(self, running: _Running) -> bool:
+        return running.cancelled or running.overdue or not self.hold
 
-    def _step(self, request_id: int, running: _Running) -> Event:
+    def _may_step(self) -> bool:
+        return any(self._may(running) for running in self._running)
+
+    def _sample(self, running: _Running) -> int:
         request = running.request
-        event = Event(request_id, prompt_tokens=len(request["prompt"]), completion_tokens=running.made)
-        if running.made == 0 and request["prompt_logprobs"]:
+        banned = {token for token, bias in request["logit_bias"] if bias <= -100}
+        if running.made < request["min_tokens"]:
+            banned |= self._eos | set(request["stop_token_ids"])
+        while running.passed < len(running.tokens):
+            token = running.tokens[running.passed]
+            running.passed += 1
+            if token not in banned:
+                return token
+        return min(self._eos)
+
+    def _step(self, running: _Running) -> Event:
+        request = running.request
+        event = Event(running.request_id, running.choice, prompt_tokens=len(request["prompt"]))
+        event.cached_tokens, event.completion_tokens = self._cached_tokens, running.made
+        if running.made == 0 and request["prompt_logprobs"] and running.choice == 0:
             event.prompt_logprobs = [
                 self._logprob(t, request["logprobs"], i == 0) for i, t in enumerate(request["prompt"])
             ]
-        if running.cancelled:
-            event.finish = "cancelled"
+        if running.cancelled or running.overdue:
+            event.finish = "cancelled" if running.cancelled else "timeout"
+            event.text, event.stop_match = running.machine.add(b"", True)
+            event.error = "" if running.cancelled else f"not finished within {request['timeout_us'] // 1000} ms"
             return event
         if running.made == request["max_tokens"]:
             event.finish = "length"
             return event
-        token = running.tokens[running.made] if running.made < len(running.tokens) else min(self._eos)
+        token = self._sample(running)
         running.made += 1
         event.tokens, event.completion_tokens = [token], running.made
         if request["logprobs"] >= 0:

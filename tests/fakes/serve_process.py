@@ -14,16 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from fakes.byte_tokenizer import ByteTokenizer
-from fakes.scripted_engine import ScriptedEngine
+from fakes.scripted_engine import ResourceError, ScriptedEngine
 from fakes.served import CHATML
 from freetoken.cli.display import TerminalDisplay
 from freetoken.errors import ConfigError, ModelError
 from freetoken.server.options import ServeOptions
 from freetoken.server.run import run_server
-
-
-class ResourceError(RuntimeError):
-    """By its name, the core's."""
 
 
 def serve(settings: dict[str, Any], display: Any) -> int:

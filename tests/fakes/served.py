@@ -44,9 +44,10 @@ def make_prompter(template: str, add_bos: bool = False) -> ChatPrompter:
 
 
 class Served:
-    """The parts, for tests that look inside. `script`: the same tokens for every request, or a function of it.
+    """The parts, for tests that look inside.
 
-    `prompter`: one to share instead of starting a template worker.
+    `script`: the same tokens for every choice, or a list of scripts by the choice's number, or a function of the
+    request. `prompter`: one to share instead of starting a template worker.
     """
 
     def __init__(
@@ -63,21 +64,28 @@ class Served:
         step_s: float = 0.0,
         cors_origins: tuple[str, ...] = (),
         prompter: ChatPrompter | None = None,
+        cached_tokens: int = 0,
+        request_timeout_s: float = 0.0,
+        hold: bool = False,
     ) -> None:
         self.tokenizer = ByteTokenizer(add_bos=add_bos)
-        make = script if callable(script) else lambda request: script_ids(self.tokenizer, script)
-        if not callable(script):
-            script_ids(self.tokenizer, script)  # the vocabulary is fixed once the engine has it
+        make = script
+        if not callable(script):  # now: the vocabulary is fixed once the engine has it
+            scripts = script if script and isinstance(script[0], list) else [script]
+            ids = [script_ids(self.tokenizer, one) for one in scripts]
+            make = lambda request: ids[request["choice"] % len(ids)]  # noqa: E731
         eos = [self.tokenizer.eos_token_id, self.tokenizer.token_id("<|im_end|>")]
-        self.core = ScriptedEngine(self.tokenizer.vocab_bytes(), eos, make, step_s)
-        self.engine = AsyncEngine(self.core, max_requests)
+        vocabulary = self.tokenizer.vocab_bytes()
+        self.core = ScriptedEngine(vocabulary, eos, make, step_s, max_requests, cached_tokens)
+        self.core.hold = hold
+        self.engine = AsyncEngine(self.core)
         self._own_prompter = None
         if prompter is None and template is not None:
             prompter = self._own_prompter = make_prompter(template, add_bos)
         data, flags = self.tokenizer.vocab_bytes()
         self.model = ServedModel(
             "tiny", ("models/tiny.gguf",), self.tokenizer, data, flags, self.engine, max_sequence_tokens, prompter,
-            generation_defaults=defaults or {}, created=1700000000,
+            generation_defaults=defaults or {}, created=1700000000, request_timeout_s=request_timeout_s,
         )  # fmt: skip
         self.state = ServerState("tiny", "0.0.test", keep_alive_s, max_body_bytes, model=self.model)
         self.app = create_app(self.state, api_key, cors_origins)
@@ -116,7 +124,7 @@ def whole_of(frames: list[Any]) -> dict[str, Any]:
     assert frames[-1] == "[DONE]" and frames.count("[DONE]") == 1
     chunks = [frame for frame in frames if isinstance(frame, dict)]
     whole: dict[str, Any] = {"id": chunks[0]["id"], "model": chunks[0]["model"], "choices": {}}
-    finished = set()
+    begun, finished = set(), set()
     for chunk in chunks:
         assert chunk["id"] == whole["id"]
         for key in ("usage", "prompt_token_ids"):
@@ -126,6 +134,9 @@ def whole_of(frames: list[Any]) -> dict[str, Any]:
             index = choice["index"]
             assert index not in finished, "a chunk after the final one"
             total = whole["choices"].setdefault(index, {"index": index, "text": "", "finish_reason": None})
+            if index not in begun and "delta" in choice:
+                assert choice["delta"] == {"role": "assistant", "content": ""}, "the first chunk of a choice"
+            begun.add(index)
             total["text"] += choice["delta"].get("content", "") if "delta" in choice else choice["text"]
             if choice["finish_reason"]:
                 total["finish_reason"] = choice["finish_reason"]
@@ -134,9 +145,9 @@ def whole_of(frames: list[Any]) -> dict[str, Any]:
                 if key in choice:
                     total[key] = total.get(key, []) + choice[key]
             if choice.get("logprobs"):
-                pieces = total.setdefault("logprobs", {key: [] for key in choice["logprobs"]})
+                pieces = total.setdefault("logprobs", {})
                 for key, values in choice["logprobs"].items():
-                    pieces[key] += values
+                    pieces[key] = None if values is None else pieces.get(key, []) + values
     assert finished == set(whole["choices"])
     whole["choices"] = [whole["choices"][i] for i in sorted(whole["choices"])]
     return whole

@@ -15,6 +15,10 @@ from fakes.served import CHATML, frames_of, make_prompter, normal_form, script_i
 TEMPLATES = {
     "chatml": CHATML,
     "none": None,
+    "bare": "{% for m in messages %}{{ m.content }}{% endfor %}",
+    "strict": "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('the system message must come first') }}{% endif %}{% endfor %}" + CHATML,
+    "faulty": "{{ messages[0].content / 2 }}",
     "refusing": "{{ raise_exception('only even turns') }}",
     "bos": "{{ bos_token }}" + CHATML,
 }
@@ -30,6 +34,7 @@ def load_cases() -> list[Any]:
 
 def check(actual: Any, expected: Any, where: str = "body") -> None:
     """`expected` is a part of `actual`: objects may have more keys, lists may not be longer; {"~": RE} searches."""
+    actual = list(actual) if isinstance(actual, tuple) else actual
     if isinstance(expected, dict) and set(expected) == {"~"}:
         assert isinstance(actual, str) and re.search(expected["~"], actual), (
             f"{where}: {actual!r} has no {expected['~']!r}"
@@ -92,8 +97,18 @@ async def run(case: dict[str, Any], prompters: Any) -> None:
             check(served.core.submitted, case["submitted"], "submitted")
         if "prompt" in case:
             assert served.core.submitted[0]["prompt"] == script_ids(served.tokenizer, case["prompt"])
+        if "prompt_text" in case:
+            assert served.tokenizer.decode(served.core.submitted[0]["prompt"]) == case["prompt_text"]
+        if "control_tokens" in case:
+            wanted = script_ids(served.tokenizer, case["control_tokens"])
+            assert [token for token in served.core.submitted[0]["prompt"] if token > 255] == wanted
         if answer.headers["content-type"].startswith("text/event-stream"):
             frames = frames_of(answer.text)
+            comments = [frame for frame in frames if isinstance(frame, str) and frame.startswith(":")]
+            assert len(comments) >= case.get("comments", 0)
+            frames = [frame for frame in frames if frame not in comments]
+            if "last_frames" in case:
+                check(frames[-len(case["last_frames"]) :], case["last_frames"], "last frames")
             if "frames" in case:
                 check(frames, case["frames"], "frames")
             if "whole" in case:

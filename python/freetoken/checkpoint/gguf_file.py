@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from freetoken.checkpoint.gguf import GgufModel, open_gguf
-from freetoken.checkpoint.model_files import ModelFiles, checked_template, sampling_defaults, token_ids
+from freetoken.checkpoint.model_files import (
+    SAMPLING_RANGES,
+    ModelFiles,
+    checked_template,
+    sampling_defaults,
+    token_ids,
+)
 from freetoken.checkpoint.weight_table import build_weight_table
 from freetoken.config import parse_gguf
 from freetoken.errors import ConfigError, ModelError
 from freetoken.tokenizer.from_gguf import tokenizer_from_gguf
 
-SAMPLING_KEYS = tuple(
-    (name, f"general.sampling.{key}") for name, key in (("temperature", "temp"), ("top_k", "top_k"), ("top_p", "top_p"))
-)
+_SAMPLING_NAMES = {"temperature": "temp", "repetition_penalty": "penalty_repeat"}  # where they differ from the API's
+SAMPLING_KEYS = tuple((name, f"general.sampling.{_SAMPLING_NAMES.get(name, name)}") for name in SAMPLING_RANGES)
 EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 ROLE_KEYS = {
     "bos_token": "tokenizer.ggml.bos_token_id",

@@ -9,6 +9,7 @@ from typing import Any
 from freetoken.checkpoint.json_file import read_bounded, read_json_object
 from freetoken.checkpoint.model_files import (
     MAX_TEMPLATE_BYTES,
+    SAMPLING_RANGES,
     ModelFiles,
     checked_template,
     sampling_defaults,
@@ -20,7 +21,7 @@ from freetoken.config import architecture_of, parse_config
 from freetoken.errors import ConfigError, ModelError
 from freetoken.tokenizer.from_json import load_tokenizer, special_token_texts
 
-SAMPLING_KEYS = (("temperature", "temperature"), ("top_k", "top_k"), ("top_p", "top_p"))
+SAMPLING_KEYS = tuple((name, name) for name in SAMPLING_RANGES)
 
 
 def open_directory(folder: str, name: str, hf_overrides: Mapping[str, Any] | None = None) -> ModelFiles:

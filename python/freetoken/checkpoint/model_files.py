@@ -24,7 +24,7 @@ class ModelFiles:
     chat_template: str | None = None
     special_tokens: dict[str, str] = field(default_factory=dict)  # bos_token, eos_token, ... as text
     eos_token_ids: list[int] = field(default_factory=list)  # sorted
-    generation_defaults: dict[str, float] = field(default_factory=dict)  # temperature, top_k, top_p as found
+    generation_defaults: dict[str, float] = field(default_factory=dict)  # those of SAMPLING_RANGES that were found
     ignored_tensors: dict[str, str] = field(default_factory=dict)  # name in the checkpoint -> why
 
 
@@ -40,6 +40,13 @@ def token_ids(value: Any, vocab_size: int, path: str, key: str) -> set[int]:
     return found
 
 
+# What a checkpoint may preset of the API's fields, and in which range. Others, such as a file's max_new_tokens, are not
+# taken: how long an answer may be is the client's to say.
+SAMPLING_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0, 1e9), "top_k": (0, 1e9), "top_p": (0, 1), "min_p": (0, 1), "repetition_penalty": (0.01, 100),
+}  # fmt: skip
+
+
 def sampling_defaults(values: dict[str, Any], path: str, keys: Iterable[tuple[str, str]]) -> dict[str, float]:
     """The numbers among `values` under their names of the API; `keys` are (name of the API, name in the file)."""
     found: dict[str, float] = {}
@@ -48,7 +55,8 @@ def sampling_defaults(values: dict[str, Any], path: str, keys: Iterable[tuple[st
         if value is None:
             continue
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 <= value <= (1 if name == "top_p" else 1e9) or (name == "top_k" and value != int(value)):
+        least, most = SAMPLING_RANGES[name]
+        if not number or not least <= value <= most or (name == "top_k" and value != int(value)):
             raise ModelError(path, key, f"{str(value)[:40]} is not a sampling parameter")
         found[name] = value
     return found

@@ -50,7 +50,8 @@ SERVE_FLAGS: dict[str, str] = {
         ("--tool-call-parser", "--reasoning-parser", "--enable-special-token-ckpt", "--anthropic-inline-system"), _API
     ),
     **dict.fromkeys(("--num-pages", "--page-size"), "give the capacity by --num-tokens"),
-    **dict.fromkeys(("--cache-type", "--swa-decoder-replay", "--enable-cache-report"), "there is no prefix cache yet"),
+    "--swa-decoder-replay": "no model that needs it is served yet",
+    "--enable-cache-report": "usage always says how many tokens of the prompt were cached",
     "--max-output-tokens": "an answer may take the rest of the context; requests set max_tokens",
     "--dummy-weight": "name a model; `demo` needs no download by hand",
     "--model-source": "models come from the disk or the Hugging Face hub",

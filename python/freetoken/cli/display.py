@@ -61,6 +61,7 @@ class TerminalDisplay:
     def ready(self, model: Any, url: str) -> None:
         with self._lock:
             self._end_bar()
+        self._console.print(model.settings, soft_wrap=True, markup=False)
         chat = "" if model.prompter is not None else "; no chat template, so only /v1/completions"
         text = f"ready: {model.name} at {url}/v1, {model.max_sequence_tokens} tokens of context{chat}"
         self._console.print(text, soft_wrap=True, markup=False)

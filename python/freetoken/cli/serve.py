@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from freetoken.cli.absent import refuse_absent_flags
-from freetoken.cli.units import NumberType, SizeType
+from freetoken.cli.units import NumberType, SecondsType, SizeType
 from freetoken.server.options import ServeOptions
 
 _DESKTOP_ORIGINS = "tauri://localhost,http://tauri.localhost,http://localhost:1420"
@@ -88,6 +88,16 @@ def _origins(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--max-running-requests", metavar="N", type=NumberType(1, 4096), default=32, show_default=True)
 @click.option("--max-prefill-length", "--max-extend-length", "max_batch_tokens", type=NumberType(1, 1 << 20),
               metavar="N", default=512, show_default=True, help="rows of a step: decodes, prompts")  # fmt: skip
+@click.option("--max-itl-ms", metavar="N", type=NumberType(0, 3_600_000), default=500, show_default=True,
+              help="running answers wait no longer for a token while prompts come in; 0: no limit")  # fmt: skip
+@click.option("--max-queued-requests", metavar="N", type=NumberType(1, 1 << 20), default=1024, show_default=True,
+              help="more are answered with 429")  # fmt: skip
+@click.option("--request-timeout", "request_timeout_s", metavar="SECONDS", type=SecondsType(), default=0,
+              help="the longest a request may take; default: no limit")  # fmt: skip
+@click.option("--cache-type", type=click.Choice(["radix", "none", "naive"]), default="radix", show_default=True,
+              metavar="[radix|none]", help="whether prompts that begin alike share their KV pages")  # fmt: skip
+@click.option("--draft", type=click.Choice(["ngram", "none"]), default="ngram", show_default=True,
+              help="guess tokens from repetitions where that gains time; answers are the same")  # fmt: skip
 @click.option("--max-seq-len-override", "max_sequence_tokens", type=NumberType(2, 1 << 30), default=None,
               metavar="TOKENS", help="prompt and answer together; default: what the model has")  # fmt: skip
 @click.option("--num-tokens", "kv_tokens", type=NumberType(1, 1 << 40), default=None, metavar="TOKENS",
@@ -102,7 +112,7 @@ def _origins(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--chat-template", type=click.Path(path_type=Path), default=None, callback=_template, metavar="FILE",
               help="a jinja template in place of the model's")  # fmt: skip
 @click.option("--sampling-defaults", type=click.Choice(["model", "none"]), default="model", show_default=True,
-              help="whether the model's generation_config fills absent temperature, top_k, top_p")  # fmt: skip
+              help="whether the model's generation_config fills absent sampling fields")  # fmt: skip
 @click.option("--hf-overrides", callback=_overrides, default=None, metavar="JSON", help="laid over config.json")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -114,9 +124,15 @@ def serve(**arguments: Any) -> None:
     ft serve --model demo
     curl 127.0.0.1:1919/v1/chat/completions -H 'content-type: application/json' \\
       -d '{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}'
+
+    FREETOKEN_DEVICE_LIBRARY names a shared object that computes in the CPU's place.
     """
     for name in ("max_sequence_tokens", "kv_tokens", "memory_limit_bytes"):
         arguments[name] = arguments[name] or 0
+    arguments["max_itl_us"] = arguments.pop("max_itl_ms") * 1000
+    arguments["prefix_cache"] = arguments.pop("cache_type") == "radix"
+    arguments["drafts"] = arguments.pop("draft") == "ngram"
+    arguments["device_library"] = os.environ.get("FREETOKEN_DEVICE_LIBRARY", "")  # for tests and for other devices
     options = ServeOptions(**arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     if options.log_level == "info":

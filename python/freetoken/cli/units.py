@@ -54,3 +54,18 @@ class NumberType(click.ParamType):
         if not self._least <= number <= self._most:
             self.fail(f"{number} is not between {self._least} and {self._most}", param, ctx)
         return number
+
+
+class SecondsType(click.ParamType):
+    """Seconds, 0 or more, fractions too."""
+
+    name = "seconds"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        if not 0 <= seconds <= 1e9:
+            self.fail(f"{value} is not between 0 and 1e9 seconds", param, ctx)
+        return seconds

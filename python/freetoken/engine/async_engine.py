@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+import time
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 DEATH_CHECK_S = 1.0
+_RATE_REQUESTS = 32  # how many ends of requests the estimate of the waiting time looks back on
+_MAX_RETRY_AFTER_S = 60
 
 
 class CoreEvent(Protocol):
-    """What the core reports of one request in one step; see include/freetoken/request.h."""
+    """What the core reports of one choice of one request in one step; see include/freetoken/request.h."""
 
     request: int
+    choice: int
     tokens: list[int]
     text: str
     logprobs: list[tuple[int, float, list[tuple[int, float]]]]
@@ -27,6 +33,7 @@ class CoreEvent(Protocol):
     stop_match: str
     error: str
     prompt_tokens: int
+    cached_tokens: int
     completion_tokens: int
 
 
@@ -47,14 +54,27 @@ class EngineDead(RuntimeError):
 
 
 class QueueFull(RuntimeError):
-    """As many requests run and wait as are allowed."""
+    """As many requests wait as the engine lets wait. `retry_after_s`: when a place is likely to be free."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass
+class _Open:
+    """A request that has not ended: its choices count from `first` in the group."""
+
+    group: RequestGroup
+    first: int
+    choices: set[int] = field(default_factory=set)  # that go on
 
 
 class AsyncEngine:
-    def __init__(self, core: CoreEngine, max_requests: int = 1024) -> None:
+    def __init__(self, core: CoreEngine) -> None:
         self._core = core
-        self._max_requests = max_requests
-        self._groups: dict[int, tuple[RequestGroup, int]] = {}
+        self._open: dict[int, _Open] = {}
+        self._ends: deque[float] = deque(maxlen=_RATE_REQUESTS)  # when the last requests ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = self._closed = False
@@ -73,7 +93,7 @@ class AsyncEngine:
     @property
     def active(self) -> int:
         """Requests that have not ended."""
-        return len(self._groups)
+        return len(self._open)
 
     def stats(self) -> dict[str, Any]:
         return self._core.stats()
@@ -81,7 +101,7 @@ class AsyncEngine:
     def stop(self) -> None:
         """Takes no more requests and cancels those that run; `close` comes after their last events."""
         self._stopping = True
-        for request_id in list(self._groups):
+        for request_id in list(self._open):
             self._core.cancel(request_id)
 
     def close(self) -> None:
@@ -95,21 +115,29 @@ class AsyncEngine:
             self._timer.cancel()
         self._core.shutdown()
         self._dispatch(self._core.poll())
-        for group, index in list(self._groups.values()):
-            group._abandon(index)
-        self._groups.clear()
+        self._abandon_all()
 
-    def _submit(self, group: RequestGroup, index: int, request: dict[str, Any]) -> int:
+    def _submit(self, group: RequestGroup, first: int, request: dict[str, Any]) -> int:
         if self._stopping or self.death is not None:
             raise EngineDead(self.death or "the server is shutting down")
-        if len(self._groups) >= self._max_requests:
-            raise QueueFull(f"{len(self._groups)} requests are running or waiting, the most this server takes")
-        request_id = self._core.submit(**request)
-        self._groups[request_id] = (group, index)
+        try:
+            request_id = self._core.submit(**request)
+        except RuntimeError as error:
+            if type(error).__name__ != "ResourceError":  # of the core, which may be a fake
+                raise
+            raise QueueFull(str(error), self._retry_after_s()) from None
+        self._open[request_id] = _Open(group, first, set(range(request["n"])))
         return request_id
 
+    def _retry_after_s(self) -> int:
+        """About as long as a request takes to make room, by how fast the last ones ended."""
+        if not self._ends:
+            return 1
+        each_s = (time.monotonic() - self._ends[0]) / len(self._ends)
+        return min(max(math.ceil(each_s), 1), _MAX_RETRY_AFTER_S)
+
     def _cancel(self, request_id: int) -> None:
-        if request_id in self._groups:
+        if request_id in self._open:
             self._core.cancel(request_id)
 
     def _on_step(self) -> None:
@@ -121,12 +149,20 @@ class AsyncEngine:
 
     def _dispatch(self, events: list[CoreEvent]) -> None:
         for event in events:
-            entry = self._groups.get(event.request)
+            entry = self._open.get(event.request)
             if entry is None:
                 continue
             if event.finish is not None:
-                del self._groups[event.request]
-            entry[0]._deliver(entry[1], event)
+                entry.choices.discard(event.choice)
+                if not entry.choices:
+                    del self._open[event.request]
+                    self._ends.append(time.monotonic())
+            entry.group._deliver(entry.first + event.choice, event)
+
+    def _abandon_all(self) -> None:
+        for entry in self._open.values():
+            entry.group._abandon()
+        self._open.clear()
 
     def _check_alive(self) -> None:
         if self._closed or self.death is not None:
@@ -140,33 +176,39 @@ class AsyncEngine:
             return
         self.death = reason
         self._dispatch(self._core.poll())
-        for group, index in list(self._groups.values()):
-            group._abandon(index)
-        self._groups.clear()
+        self._abandon_all()
         self.died.set()
 
 
 class RequestGroup:
-    """One or more engine requests that are answered together. Events come as (index of the request, event)."""
+    """One or more engine requests that are answered together. Events come as (number of the choice, event).
+
+    Choices are numbered over the group: those of the first request, then those of the second.
+    """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._ids: list[int] = []
+        self._choices = 0
         self._ended: set[int] = set()
         self._lost = False
         self._events: deque[tuple[int, CoreEvent]] = deque()
         self._wake = asyncio.Event()
 
     def submit(self, request: dict[str, Any]) -> int:
-        """Queues a request (the fields of Request by name) and returns its index, counted from 0."""
-        index = len(self._ids)
-        self._ids.append(self._engine._submit(self, index, request))
-        return index
+        """Queues a request (the fields of Request by name, `n` among them) and returns its first choice's number.
+
+        EngineDead when there will be no more answers, QueueFull, or what the core says of the request.
+        """
+        first = self._choices
+        self._ids.append(self._engine._submit(self, first, request))
+        self._choices += request["n"]
+        return first
 
     @property
     def finished(self) -> bool:
-        """All requests have come to their own end and all their events were taken; never after the engine died."""
-        return len(self._ended) == len(self._ids) and not self._events and not self._lost
+        """All choices have come to their own end and all their events were taken; never after the engine died."""
+        return len(self._ended) == self._choices and not self._events and not self._lost
 
     async def next(self, timeout_s: float | None = None) -> list[tuple[int, CoreEvent]]:
         """All events that have come since the last call, waiting for one. Empty after `timeout_s` of silence.
@@ -189,17 +231,15 @@ class RequestGroup:
 
     def cancel(self) -> None:
         """Ends what has not ended. Harmless afterwards."""
-        for index, request_id in enumerate(self._ids):
-            if index not in self._ended:
-                self._engine._cancel(request_id)
+        for request_id in self._ids:
+            self._engine._cancel(request_id)
 
-    def _deliver(self, index: int, event: CoreEvent) -> None:
+    def _deliver(self, choice: int, event: CoreEvent) -> None:
         if event.finish is not None:
-            self._ended.add(index)
-        self._events.append((index, event))
+            self._ended.add(choice)
+        self._events.append((choice, event))
         self._wake.set()
 
-    def _abandon(self, index: int) -> None:
-        self._ended.add(index)
+    def _abandon(self) -> None:
         self._lost = True
         self._wake.set()

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_TYPES = {401: "authentication_error", 408: "timeout_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
@@ -41,6 +41,11 @@ def context_length_exceeded(prompt_tokens: int, maximum_tokens: int, param: str)
     # Agents look for this wording to know that they should compact.
     message = f"prompt is too long: {prompt_tokens} tokens > {maximum_tokens} maximum"
     return ApiError(400, message, param, "context_length_exceeded")
+
+
+def timed_out(reason: str) -> ApiError:
+    """408, as OpenAI answers a request that took too long; clients would try again by themselves, which cannot help."""
+    return ApiError(408, reason, code="timeout", headers={"x-should-retry": "false"})
 
 
 def error_response(error: ApiError) -> Response:

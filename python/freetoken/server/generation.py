@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from freetoken.engine.async_engine import CoreEvent, EngineDead, QueueFull, RequestGroup
-from freetoken.server.errors import ApiError, bad_request
+from freetoken.server.errors import ApiError, bad_request, timed_out
 from freetoken.server.sse import until_disconnect
 from freetoken.server.state import ServedModel
 
@@ -20,7 +20,7 @@ LOWEST_LOGPROB = -9999.0  # stands for minus infinity, which JSON does not have
 
 @dataclass
 class Delta:
-    """What one request of the group (`index`) gained."""
+    """What one choice of the group (`index`) gained."""
 
     index: int
     text: str = ""
@@ -28,6 +28,7 @@ class Delta:
     logprobs: list[Any] = field(default_factory=list)
     prompt_logprobs: list[Any] = field(default_factory=list)
     finish: str | None = None  # stop | length
+    cached_tokens: int = 0  # of the prompt
     completion_tokens: int = 0
 
     def add(self, event: CoreEvent) -> None:
@@ -35,12 +36,40 @@ class Delta:
             raise ApiError(500, f"the engine could not go on: {event.error}", code="engine_error")
         if event.finish == "cancelled":
             raise ApiError(503, "the server is shutting down", code="shutting_down")
+        if event.finish == "timeout":
+            raise timed_out(event.error or "the request took longer than its timeout")
         self.text += event.text
         self.tokens += event.tokens
         self.logprobs += event.logprobs or []
         self.prompt_logprobs += event.prompt_logprobs or []
         self.finish = event.finish
+        self.cached_tokens = event.cached_tokens
         self.completion_tokens = event.completion_tokens
+
+
+class Usage:
+    """Counts over the choices of a group: prompts and what was cached of them once, answers all."""
+
+    def __init__(self, prompt_tokens: list[int], n: int) -> None:
+        """Of each prompt, which has `n` choices in a row."""
+        self._prompt_tokens = sum(prompt_tokens)
+        self._n = n
+        self._cached_tokens = [0] * len(prompt_tokens)
+        self._completion_tokens = [0] * (len(prompt_tokens) * n)
+
+    def add(self, delta: Delta) -> None:
+        self._completion_tokens[delta.index] = delta.completion_tokens
+        if delta.index % self._n == 0:  # the choice that computed the prompt; the others start from its state
+            self._cached_tokens[delta.index // self._n] = delta.cached_tokens
+
+    def body(self) -> dict[str, Any]:
+        completion_tokens = sum(self._completion_tokens)
+        return {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": self._prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(self._cached_tokens)},
+        }
 
 
 def submit(model: ServedModel, requests: list[dict[str, Any]]) -> RequestGroup:
@@ -51,7 +80,8 @@ def submit(model: ServedModel, requests: list[dict[str, Any]]) -> RequestGroup:
             group.submit(request)
     except QueueFull as error:
         group.cancel()
-        raise ApiError(429, str(error), code="queue_full", headers={"retry-after": "1"}) from None
+        headers = {"retry-after": str(error.retry_after_s)}
+        raise ApiError(429, str(error), code="queue_full", headers=headers) from None
     except EngineDead as error:
         group.cancel()
         raise ApiError(503, f"the engine takes no more requests: {error}", code="engine_dead") from None
@@ -60,13 +90,13 @@ def submit(model: ServedModel, requests: list[dict[str, Any]]) -> RequestGroup:
         raise bad_request(str(error)) from None
     except RuntimeError as error:
         group.cancel()
-        status = {"ConfigError": 400, "UnsupportedError": 400, "ResourceError": 429}.get(type(error).__name__, 500)
+        status = 400 if type(error).__name__ in ("ConfigError", "UnsupportedError") else 500
         raise ApiError(status, str(error), code="engine_refused") from None
     return group
 
 
 async def deltas(group: RequestGroup, silence_s: float | None = None) -> AsyncIterator[Delta | None]:
-    """Deltas until all requests have finished, one per request and wake-up; None after each `silence_s` of silence."""
+    """Deltas until all choices have finished, one per choice and wake-up; None after each `silence_s` of silence."""
     while not group.finished:
         try:
             batch = await group.next(silence_s)
@@ -101,11 +131,3 @@ async def while_connected(request: Request, group: RequestGroup, work: Awaitable
 
 def json_logprob(logprob: float) -> float | None:
     return None if math.isnan(logprob) else max(logprob, LOWEST_LOGPROB)
-
-
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -46,7 +47,12 @@ def core_options(options: ServeOptions, files: Any, core: Core) -> dict[str, Any
         "kv_dtype": options.kv_dtype,
         "activations": options.activations,
         "max_running_requests": options.max_running_requests,
+        "max_queued_requests": options.max_queued_requests,
         "max_batch_tokens": options.max_batch_tokens,
+        "max_itl_us": options.max_itl_us,
+        "prefix_cache": options.prefix_cache,
+        "drafts": options.drafts,
+        "device_library": options.device_library,
         "max_sequence_tokens": options.max_sequence_tokens,
         "kv_tokens": options.kv_tokens,
         "memory_limit_bytes": options.memory_limit_bytes,
@@ -69,6 +75,23 @@ def _prompter(options: ServeOptions, files: Any, warn: Callable[[str], None]) ->
         warn(reason)
         return None, reason
     return prompter, ""
+
+
+def device_name(options: ServeOptions) -> str:
+    return os.path.basename(options.device_library) or "cpu"
+
+
+def _settings(options: ServeOptions, stats: dict[str, Any]) -> str:
+    """What was chosen for the engine, as one line."""
+    parts = [f"device {device_name(options)}", f"{stats['isa']}, {stats['threads']} threads"]
+    parts.append(f"{options.max_running_requests} requests at once, {options.max_queued_requests} waiting")
+    gap = f"at most {options.max_itl_us // 1000} ms" if options.max_itl_us else "any time"
+    parts.append(f"{gap} between tokens")
+    parts.append("prefix cache" if options.prefix_cache else "no prefix cache")
+    parts.append("n-gram drafts" if options.drafts else "no drafts")
+    if options.request_timeout_s:
+        parts.append(f"timeout {options.request_timeout_s:g} s")
+    return "; ".join(parts)
 
 
 def load_model(
@@ -102,10 +125,14 @@ def load_model(
         tokenizer=files.tokenizer,
         token_bytes=token_bytes,
         token_flags=token_flags,
-        engine=AsyncEngine(core_engine, options.max_running_requests + options.max_waiting_requests),
-        # A request reserves what it may come to: more than the whole KV cache would never be admitted.
+        engine=AsyncEngine(core_engine),
+        # What does not fit the KV cache alone can never be finished.
         max_sequence_tokens=min(plan["max_sequence_tokens"], plan["kv_tokens"]),
         prompter=prompter,
         no_chat_reason=no_chat_reason,
         generation_defaults=dict(files.generation_defaults) if options.sampling_defaults == "model" else {},
+        request_timeout_s=options.request_timeout_s,
+        device=device_name(options),
+        settings=_settings(options, core_engine.stats()),
+        batch_invariant=None if options.device_library else True,
     )

@@ -27,6 +27,7 @@ def _card(model: ServedModel) -> dict[str, Any]:
         "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "lifecycle": "active",
         "max_model_len": model.max_sequence_tokens,
+        "batch_invariant": model.batch_invariant,
     }
 
 
@@ -61,4 +62,6 @@ async def health(request: Request) -> Response:
         body = {"status": "loading", "phase": progress.phase, "progress": amounts, "model": state.display_name}
         return _json(body, 503)
     uptime = round(time.monotonic() - state.started, 3)
-    return _json({"status": "ok", "model": model.name, "uptime_s": uptime, "version": state.version})
+    stats = model.engine.stats()
+    engine = {"device": model.device, **{name: stats[name] for name in ("isa", "threads", "running", "waiting")}}
+    return _json({"status": "ok", "model": model.name, "uptime_s": uptime, "version": state.version, "engine": engine})

@@ -17,8 +17,9 @@ from freetoken.chat.renderer import TemplateFault
 from freetoken.engine.async_engine import RequestGroup
 from freetoken.server import fields
 from freetoken.server.body import parse, read_object
+from freetoken.server.chat_logprobs import chat_logprobs
 from freetoken.server.errors import ApiError, bad_request
-from freetoken.server.generation import Delta, deltas, submit, usage, while_connected
+from freetoken.server.generation import Delta, Usage, deltas, submit, while_connected
 from freetoken.server.sampling import core_request, refuse_oversized, room_for
 from freetoken.server.schema import ChatFields
 from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
@@ -26,57 +27,70 @@ from freetoken.server.state import ServedModel, ServerState
 
 
 class _Answer:
-    """One request's answer, in either form."""
+    """One request's answer of `n` choices, in either form."""
 
     def __init__(self, values: ChatFields, model: ServedModel, prompt: list[int]) -> None:
         self._values = values
+        self._model = model
         self._prompt = prompt
+        self._usage = Usage([len(prompt)], values.n)
         self._base = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model.name}
 
+    def _logprobs(self, delta: Delta) -> dict[str, Any] | None:
+        return chat_logprobs(self._model, delta.logprobs) if self._values.logprobs else None
+
     async def whole(self, group: RequestGroup) -> dict[str, Any]:
-        total = Delta(0)
+        totals = [Delta(index) for index in range(self._values.n)]
         async for delta in deltas(group):
             assert delta is not None
+            self._usage.add(delta)
+            total = totals[delta.index]
             total.text += delta.text
             total.tokens += delta.tokens
-            total.finish, total.completion_tokens = delta.finish, delta.completion_tokens
-        message = {"role": "assistant", "content": total.text, "refusal": None}
-        choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": None, "finish_reason": total.finish}
-        body = {**self._base, "object": "chat.completion", "choices": [choice]}
-        body["usage"] = usage(len(self._prompt), total.completion_tokens)
+            total.logprobs += delta.logprobs
+            total.finish = delta.finish
+        body = {**self._base, "object": "chat.completion", "choices": [self._choice(total) for total in totals]}
+        body["usage"] = self._usage.body()
         if self._values.return_token_ids:
             body["prompt_token_ids"] = self._prompt
-            choice["token_ids"] = total.tokens
         return body
+
+    def _choice(self, total: Delta) -> dict[str, Any]:
+        message = {"role": "assistant", "content": total.text, "refusal": None}
+        choice: dict[str, Any] = {"index": total.index, "message": message, "logprobs": self._logprobs(total)}
+        choice["finish_reason"] = total.finish
+        if self._values.return_token_ids:
+            choice["token_ids"] = total.tokens
+        return choice
 
     async def frames(self, group: RequestGroup, keep_alive_s: float) -> AsyncIterator[bytes]:
         first: dict[str, Any] = {"prompt_token_ids": self._prompt} if self._values.return_token_ids else {}
-        yield self._chunk({"role": "assistant", "content": ""}, None, [], first)
-        completion_tokens = 0
+        for index in range(self._values.n):
+            yield self._chunk(Delta(index), {"role": "assistant", "content": ""}, first if index == 0 else {})
         try:
             async for delta in deltas(group, keep_alive_s):
                 if delta is None:
                     yield KEEP_ALIVE_FRAME
                     continue
-                completion_tokens = delta.completion_tokens
-                if delta.text or (delta.tokens and self._values.return_token_ids):
-                    yield self._chunk({"content": delta.text}, None, delta.tokens)
-                if delta.finish is not None:
-                    yield self._chunk({}, delta.finish, [])
+                self._usage.add(delta)
+                finish, delta.finish = delta.finish, None
+                if delta.text or (delta.tokens and (self._values.return_token_ids or self._values.logprobs)):
+                    yield self._chunk(delta, {"content": delta.text})
+                if finish is not None:  # always a frame of its own, however the tokens came
+                    yield self._chunk(Delta(delta.index, finish=finish), {})
         except ApiError as error:
             yield data_frame(error.body())
         else:
             if self._values.include_usage:
                 body = {**self._base, "object": "chat.completion.chunk", "choices": []}
-                yield data_frame({**body, "usage": usage(len(self._prompt), completion_tokens)})
+                yield data_frame({**body, "usage": self._usage.body()})
         yield DONE_FRAME
 
-    def _chunk(
-        self, delta: dict[str, Any], finish: str | None, tokens: list[int], extra: dict[str, Any] | None = None
-    ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(self, delta: Delta, message: dict[str, Any], extra: dict[str, Any] | None = None) -> bytes:
+        logprobs = self._logprobs(delta) if delta.logprobs else None
+        choice = {"index": delta.index, "delta": message, "logprobs": logprobs, "finish_reason": delta.finish}
         if self._values.return_token_ids:
-            choice["token_ids"] = tokens
+            choice["token_ids"] = delta.tokens
         body = {**self._base, "object": "chat.completion.chunk", "choices": [choice], **(extra or {})}
         if self._values.include_usage:
             body["usage"] = None
@@ -112,14 +126,12 @@ async def chat_completions(request: Request) -> Response:
     state: ServerState = request.app.state.server
     model = state.require_model()
     values = parse(fields.CHAT, await read_object(request, state.max_body_bytes), ChatFields, model)
-    wanted = values.max_completion_tokens if values.max_completion_tokens is not None else values.max_tokens
-    if wanted is not None and wanted < 1:
-        name = "max_tokens" if values.max_completion_tokens is None else "max_completion_tokens"
-        raise bad_request(f"'{name}' must be at least 1, not {wanted}", name, "invalid_value")
     prompt = await _prompt_of(values, model)
-    max_tokens = room_for(prompt, wanted, model, "messages")
+    max_tokens = room_for(prompt, values.wanted_tokens, model, "messages")
     answer = _Answer(values, model, prompt)
-    group = submit(model, [core_request(values, model, prompt, max_tokens)])
+    core = core_request(values, model, prompt, max_tokens)
+    core["logprobs"] = values.top_logprobs if values.logprobs else -1
+    group = submit(model, [core])
     if values.stream:
         return SseResponse(answer.frames(group, state.keep_alive_s), group.cancel)
     body = await while_connected(request, group, answer.whole(group))

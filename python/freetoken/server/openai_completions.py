@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -18,24 +18,23 @@ from freetoken.engine.async_engine import RequestGroup
 from freetoken.server import fields
 from freetoken.server.body import parse, read_object
 from freetoken.server.errors import ApiError, bad_request
-from freetoken.server.generation import Delta, deltas, submit, usage, while_connected
+from freetoken.server.generation import Delta, Usage, deltas, submit, while_connected
 from freetoken.server.legacy_logprobs import LegacyLogprobs, join
 from freetoken.server.sampling import core_request, refuse_oversized, room_for
 from freetoken.server.schema import CompletionFields
 from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
 from freetoken.server.state import ServedModel, ServerState
 
-DEFAULT_MAX_TOKENS = 16
-
 
 @dataclass
 class _Prompt:
     tokens: list[int]
     text: str  # as echo returns it
+    logprobs: list[Any] = field(default_factory=list)  # once they came, with the first choice's first delta
 
 
 class _Choice:
-    """One prompt's answer, delta by delta, in the form that both the stream and the whole answer are made of."""
+    """One answer to one prompt, delta by delta, in the form that both the stream and the whole answer are made of."""
 
     def __init__(self, values: CompletionFields, model: ServedModel, index: int, prompt: _Prompt) -> None:
         self._values = values
@@ -48,11 +47,12 @@ class _Choice:
         """This delta as a choice of a stream chunk."""
         begins, self._begun = not self._begun, True
         text, logprobs = delta.text, None
+        self._prompt.logprobs = delta.prompt_logprobs or self._prompt.logprobs
         pieces: list[dict[str, list[Any]]] = []
         if begins and self._values.echo:
             text = self._prompt.text + text
             if self._logprobs:
-                pieces.append(self._logprobs.prompt(delta.prompt_logprobs, self._prompt.text))
+                pieces.append(self._logprobs.prompt(self._prompt.logprobs, self._prompt.text))
         if self._logprobs:
             logprobs = join([*pieces, self._logprobs.completion(delta.logprobs)])
         choice = {"index": self._index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish}
@@ -63,24 +63,22 @@ class _Choice:
         return choice
 
     @staticmethod
-    def add(whole: dict[str, Any] | None, piece: dict[str, Any]) -> dict[str, Any]:
-        if whole is None:
-            return piece
-        whole["text"] += piece["text"]
-        whole["finish_reason"] = piece["finish_reason"]
-        if piece["logprobs"] is not None:
-            whole["logprobs"] = join([whole["logprobs"], piece["logprobs"]])
-        if "token_ids" in piece:
-            whole["token_ids"] = whole["token_ids"] + piece["token_ids"]
-        return whole
+    def whole(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+        choice = {**pieces[0], "text": "".join(piece["text"] for piece in pieces)}
+        choice["finish_reason"] = pieces[-1]["finish_reason"]
+        if choice["logprobs"] is not None:
+            choice["logprobs"] = join([piece["logprobs"] for piece in pieces])
+        if "token_ids" in choice:
+            choice["token_ids"] = [token for piece in pieces for token in piece["token_ids"]]
+        return choice
 
 
 class _Answer:
     def __init__(self, values: CompletionFields, model: ServedModel, prompts: list[_Prompt]) -> None:
         self._values = values
-        self._choices = [_Choice(values, model, i, prompt) for i, prompt in enumerate(prompts)]
-        self._prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
-        self._completion_tokens = [0] * len(prompts)
+        of_choices = [prompt for prompt in prompts for _ in range(values.n)]  # in OpenAI's order
+        self._choices = [_Choice(values, model, i, prompt) for i, prompt in enumerate(of_choices)]
+        self._usage = Usage([len(prompt.tokens) for prompt in prompts], values.n)
         self._base = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
@@ -88,16 +86,13 @@ class _Answer:
             "model": model.name,
         }
 
-    def _usage(self) -> dict[str, int]:
-        return usage(self._prompt_tokens, sum(self._completion_tokens))
-
     async def whole(self, group: RequestGroup) -> dict[str, Any]:
-        choices: list[dict[str, Any] | None] = [None] * len(self._choices)
+        pieces: list[list[dict[str, Any]]] = [[] for _ in self._choices]
         async for delta in deltas(group):
             assert delta is not None
-            self._completion_tokens[delta.index] = delta.completion_tokens
-            choices[delta.index] = _Choice.add(choices[delta.index], self._choices[delta.index].piece(delta))
-        return {**self._base, "choices": choices, "usage": self._usage()}
+            self._usage.add(delta)
+            pieces[delta.index].append(self._choices[delta.index].piece(delta))
+        return {**self._base, "choices": [_Choice.whole(part) for part in pieces], "usage": self._usage.body()}
 
     async def frames(self, group: RequestGroup, keep_alive_s: float) -> AsyncIterator[bytes]:
         usage_field = {"usage": None} if self._values.include_usage else {}
@@ -106,7 +101,7 @@ class _Answer:
                 if delta is None:
                     yield KEEP_ALIVE_FRAME
                     continue
-                self._completion_tokens[delta.index] = delta.completion_tokens
+                self._usage.add(delta)
                 piece = self._choices[delta.index].piece(delta)
                 finish, piece["finish_reason"] = piece["finish_reason"], None
                 logprobs = piece["logprobs"]
@@ -119,7 +114,7 @@ class _Answer:
             yield data_frame(error.body())
         else:
             if self._values.include_usage:
-                yield data_frame({**self._base, "choices": [], "usage": self._usage()})
+                yield data_frame({**self._base, "choices": [], "usage": self._usage.body()})
         yield DONE_FRAME
 
 
@@ -145,10 +140,7 @@ def _encode(values: CompletionFields, model: ServedModel) -> list[_Prompt]:
 
 
 def _core_requests(values: CompletionFields, model: ServedModel, prompts: list[_Prompt]) -> list[dict[str, Any]]:
-    wanted = DEFAULT_MAX_TOKENS if values.max_tokens is None else values.max_tokens
-    if wanted < 0 or (wanted == 0 and not values.echo):
-        message = f"'max_tokens' must be at least 1 (or 0 with echo), not {wanted}"
-        raise bad_request(message, "max_tokens", "invalid_value")
+    wanted = values.wanted_tokens
     requests = []
     for prompt in prompts:
         max_tokens = room_for(prompt.tokens, wanted, model, "prompt", at_least_tokens=min(1, wanted))

@@ -28,7 +28,12 @@ class ServeOptions:
     sampling_defaults: str = "model"  # or none
     hf_overrides: dict[str, Any] = field(default_factory=dict)
     log_level: str = "info"
-    max_waiting_requests: int = 1024
+    max_queued_requests: int = 1024  # choices that wait; more are answered with 429
+    max_itl_us: int = 500_000  # 0 = prompts may hold up running answers
+    prefix_cache: bool = True
+    drafts: bool = True
+    request_timeout_s: float = 0.0  # 0 = none
+    device_library: str = ""  # another device than the CPU
 
     @property
     def display_name(self) -> str:

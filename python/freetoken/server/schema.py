@@ -12,6 +12,11 @@ from freetoken.server.errors import ApiError, bad_request
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1000
 MAX_PROMPTS = 128
+MAX_N = 128
+MAX_CHOICES = 1024  # of one HTTP request: prompts times n
+MAX_LOGPROBS = 20
+MAX_TIMEOUT_S = 1e9
+DEFAULT_MAX_TOKENS = 16  # of completions
 TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -30,7 +35,18 @@ class GenerationFields(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=1e9)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    repeat_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    logit_bias: Any = Field(default_factory=dict)
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_N)] = 1
+    best_of: int | None = None
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
+    timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None
     stop: Any = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=256)] = Field(default_factory=list)
     ignore_eos: bool = False
@@ -48,14 +64,49 @@ class GenerationFields(BaseModel):
             raise PydanticCustomError("stop", f"at most {MAX_STOPS} strings of at most {MAX_STOP_CHARS} characters")
         return [s for s in stops if s]
 
+    @field_validator("logit_bias")
+    @classmethod
+    def _logit_bias(cls, value: Any) -> dict[int, float]:
+        if not isinstance(value, dict):
+            raise PydanticCustomError("logit_bias", "must be an object of token ids and biases")
+        biases = {}
+        for token, bias in value.items():
+            if not (token.isascii() and token.isdigit() and str(int(token[:20])) == token):
+                raise PydanticCustomError("logit_bias", "{token} is no token id", {"token": f"{token!r:.80}"})
+            if isinstance(bias, bool) or not isinstance(bias, (int, float)) or not -100 <= bias <= 100:
+                message = "the bias of token id {token} must be a number in -100 .. 100"
+                raise PydanticCustomError("logit_bias", message, {"token": token})
+            biases[int(token)] = float(bias)
+        return biases
+
     @property
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        """None: all there is room for."""
+        return self.max_tokens
+
+    def check(self) -> None:
+        """What concerns more than one field. ApiError 400."""
+        if self.best_of not in (None, 0, self.n):
+            message = f"'best_of' must be n, which is {self.n}, not {self.best_of}: no answer is left out"
+            raise bad_request(message, "best_of", "unsupported_parameter")
+        both = (self.repetition_penalty, self.repeat_penalty)
+        if None not in both and both[0] != both[1]:
+            message = "'repeat_penalty' is another name of repetition_penalty, which has another value"
+            raise bad_request(message, "repeat_penalty", "invalid_value")
+        if self.wanted_tokens is not None and self.min_tokens > self.wanted_tokens:
+            message = f"'min_tokens' must be at most max_tokens, which is {self.wanted_tokens}, not {self.min_tokens}"
+            raise bad_request(message, "min_tokens", "invalid_value")
 
 
 class ChatFields(GenerationFields):
     messages: Any
     max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     reasoning_effort: str | None = None
     add_generation_prompt: bool = True
@@ -77,11 +128,23 @@ class ChatFields(GenerationFields):
             raise PydanticCustomError("effort", f"must be one of {', '.join(known)}")
         return value
 
+    @property
+    def wanted_tokens(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def check(self) -> None:
+        if self.wanted_tokens is not None and self.wanted_tokens < 1:
+            name = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+            raise bad_request(f"'{name}' must be at least 1, not {self.wanted_tokens}", name, "invalid_value")
+        if self.top_logprobs and not self.logprobs:
+            raise bad_request("'top_logprobs' needs logprobs to be true", "top_logprobs", "invalid_value")
+        super().check()
+
 
 class CompletionFields(GenerationFields):
     prompt: Any
     echo: bool = False
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
     @field_validator("prompt")
     @classmethod
@@ -104,6 +167,22 @@ class CompletionFields(GenerationFields):
             )
         return value
 
+    @property
+    def wanted_tokens(self) -> int:
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+
+    def check(self) -> None:
+        wanted = self.wanted_tokens
+        if wanted < 0 or (wanted == 0 and not self.echo):
+            message = f"'max_tokens' must be at least 1 (or 0 with echo), not {wanted}"
+            raise bad_request(message, "max_tokens", "invalid_value")
+        if wanted == 0 and self.n > 1:
+            raise bad_request(f"'n' must be 1 with max_tokens 0, not {self.n}", "n", "invalid_value")
+        if len(self.prompt) * self.n > MAX_CHOICES:
+            message = f"'n': {len(self.prompt)} prompts with n = {self.n} are more than {MAX_CHOICES} answers"
+            raise bad_request(message, "n", "invalid_value")
+        super().check()
+
 
 def _is_id(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**31
@@ -119,9 +198,11 @@ Fields = TypeVar("Fields", bound=GenerationFields)
 def validate(model: type[Fields], values: dict[str, Any]) -> Fields:
     """`values` as `model`, or ApiError 400 naming the first field that is wrong."""
     try:
-        return model.model_validate(values)
+        checked = model.model_validate(values)
     except ValidationError as error:
         raise _api_error(error) from None
+    checked.check()
+    return checked
 
 
 def _api_error(error: ValidationError) -> ApiError:
@@ -132,4 +213,5 @@ def _api_error(error: ValidationError) -> ApiError:
     if first["type"] == "missing":
         return bad_request(f"'{param}' is required", param, "missing_required_parameter")
     message = first["msg"][0].lower() + first["msg"][1:]
-    return bad_request(f"'{param}': {message}", param, "invalid_value" if "than" in message else "invalid_type")
+    code = "invalid_type" if first["type"].endswith("_type") else "invalid_value"
+    return bad_request(f"'{param}': {message}", param, code)

@@ -25,6 +25,10 @@ class ServedModel:
     prompter: ChatPrompter | None  # None: the model has no chat template
     no_chat_reason: str = ""
     generation_defaults: dict[str, Any] = field(default_factory=dict)
+    request_timeout_s: float = 0.0  # the longest any request may take; 0 = no limit
+    device: str = "cpu"
+    settings: str = ""  # one line for people
+    batch_invariant: bool | None = True  # answers do not depend on what else runs; None: the device does not say
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -28,7 +28,9 @@ def edit(path: Path, **changes: object) -> None:
 def test_directory(tmp_path):
     folder = tmp_path / "mymodel"
     write_hf(folder, MIXTRAL)
-    edit(folder / "generation_config.json", eos_token_id=[1, 3], temperature=0.6, top_k=20, top_p=0.95, do_sample=True)
+    defaults = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.1}
+    ignored = {"do_sample": True, "max_new_tokens": 2048, "max_length": 20}
+    edit(folder / "generation_config.json", eos_token_id=[1, 3], **defaults, **ignored)
     edit(folder / "tokenizer_config.json", bos_token={"content": "<|endoftext|>"})
     model = open_model(str(folder))
     assert (model.name, model.architecture) == ("mymodel", "MixtralForCausalLM")
@@ -36,7 +38,7 @@ def test_directory(tmp_path):
     assert model.chat_template == tok.CHAT_TEMPLATE
     assert model.special_tokens == {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "pad_token": "<|pad|>"}
     assert model.eos_token_ids == [1, 2, 3]  # generation_config, config, tokenizer
-    assert model.generation_defaults == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
+    assert model.generation_defaults == defaults
     assert model.tokenizer.bos_token_id == 0
 
 
@@ -128,6 +130,7 @@ def test_overrides(tmp_path):
 
 def test_gguf(tmp_path):
     sampling = {"general.sampling.temp": (0.5, F32), "general.sampling.top_k": (40, gguf.GGUFValueType.INT32)}
+    sampling |= {"general.sampling.penalty_repeat": (1.25, F32)}
     eom = {"tokenizer.ggml.eom_token_id": (1, U32)}
     write_gguf(tmp_path / "tiny.Q4_1.gguf", experts=4, keys=sampling | eom)
     model = open_model(str(tmp_path / "tiny.Q4_1.gguf"))
@@ -135,7 +138,7 @@ def test_gguf(tmp_path):
     assert model.chat_template == "{{ messages }}"
     assert model.eos_token_ids == [1, 2, 3]  # end of message, of text, of turn
     assert model.special_tokens == {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
-    assert model.generation_defaults == {"temperature": 0.5, "top_k": 40}
+    assert model.generation_defaults == {"temperature": 0.5, "top_k": 40, "repetition_penalty": 1.25}
     assert model.tokenizer.encode("the licence", allow_special=False) == tok.train().encode("the licence").ids
     assert open_model(str(tmp_path)).name == "tiny.Q4_1"  # the only model of the directory
     write_gguf(tmp_path / "other.gguf")

@@ -20,6 +20,7 @@ from freetoken.cli.units import format_size, parse_size
 @pytest.fixture
 def ft(monkeypatch):
     monkeypatch.delenv("FREETOKEN_API_KEY", raising=False)
+    monkeypatch.delenv("FREETOKEN_DEVICE_LIBRARY", raising=False)
     started = []
     monkeypatch.setattr(serve_module, "start", lambda options: started.append(options) or 0)
 
@@ -68,6 +69,8 @@ def test_defaults(ft):
         "auto",
     )
     assert options.api_key is None and options.sampling_defaults == "model" and options.max_sequence_tokens == 0
+    assert (options.max_itl_us, options.max_queued_requests, options.request_timeout_s) == (500_000, 1024, 0)
+    assert options.prefix_cache and options.drafts and options.device_library == ""
     assert options.cors_origins == ("tauri://localhost", "http://tauri.localhost", "http://localhost:1420")
 
 
@@ -79,14 +82,22 @@ def test_everything_given(ft, tmp_path):
         "--threads", "2", "--max-running-requests", "3", "--max-extend-length", "64", "--max-seq-len-override", "100",
         "--num-tokens", "4096", "--memory-limit", "1.5GiB", "--served-model-name", "m", "--cors-origins", "",
         "--chat-template", str(template), "--sampling-defaults", "none", "--hf-overrides", '{"rope_theta": 5}',
-        FREETOKEN_API_KEY="from the environment",
+        "--cache-type", "none", "--draft", "none", "--max-itl-ms", "40", "--max-queued-requests", "7",
+        "--request-timeout", "1.5", FREETOKEN_API_KEY="from the environment", FREETOKEN_DEVICE_LIBRARY="/x/libref.so",
     )  # fmt: skip
     assert code == 0, output
     assert (options.model, options.host, options.port, options.kv_dtype) == ("d", "::1", 0, "float32")
     assert (options.threads, options.max_running_requests, options.max_batch_tokens) == (2, 3, 64)
     assert (options.max_sequence_tokens, options.kv_tokens, options.memory_limit_bytes) == (100, 4096, 3 << 29)
     assert (options.display_name, options.cors_origins, options.chat_template) == ("m", (), "{{ messages }}")
+    assert (options.prefix_cache, options.drafts, options.max_itl_us) == (False, False, 40_000)
+    assert (options.max_queued_requests, options.request_timeout_s) == (7, 1.5)
+    assert options.device_library == "/x/libref.so"
     assert options.hf_overrides == {"rope_theta": 5} and options.api_key == "from the environment"
+
+
+def test_the_name_that_freetoken_has_for_no_cache(ft):
+    assert not ft("serve", "--model", "x", "--cache-type", "naive")[2].prefix_cache
 
 
 @pytest.mark.parametrize(
@@ -105,6 +116,13 @@ def test_everything_given(ft, tmp_path):
         (["--model", "x", "--chat-template", "/dev/zero"], "a device, not a file"),
         (["--model", "x", "--hf-overrides", "[" * 50_000], "not JSON"),
         (["--model", "x", "--unknown"], "No such option"),
+        (["--model", "x", "--cache-type", "tree"], "'tree' is not one of"),
+        (["--model", "x", "--draft", "eagle"], "'eagle' is not one of"),
+        (["--model", "x", "--max-itl-ms", "-1"], "-1 is not between 0 and 3600000"),
+        (["--model", "x", "--max-queued-requests", "0"], "0 is not between 1 and"),
+        (["--model", "x", "--request-timeout", "soon"], "'soon' is not a number of seconds"),
+        (["--model", "x", "--request-timeout", "nan"], "nan is not between 0 and"),
+        (["--model", "x", "--request-timeout", "-1"], "-1 is not between 0 and"),
     ],
 )
 def test_usage_errors(ft, arguments, message):

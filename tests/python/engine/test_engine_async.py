@@ -8,18 +8,18 @@ import pytest
 
 from fakes.byte_tokenizer import ByteTokenizer
 from fakes.scripted_engine import ScriptedEngine
-from freetoken.engine.async_engine import AsyncEngine, EngineDead
+from freetoken.engine.async_engine import AsyncEngine, EngineDead, QueueFull
 
 REQUEST = {
-    "prompt": [1], "max_tokens": 5, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": None, "stop": [],
+    "prompt": [1], "max_tokens": 5, "n": 1, "min_tokens": 0, "timeout_us": 0, "logit_bias": [], "stop": [],
     "stop_token_ids": [], "ignore_eos": False, "emit_special_tokens": False, "logprobs": -1,
-    "prompt_logprobs": False, "logits": "none",
+    "prompt_logprobs": False,
 }  # fmt: skip
 
 
-def run(test, script=lambda request: [97] * 50, step_s=0.0):
+def run(test, script=lambda request: [97] * 50, step_s=0.0, max_requests=64):
     async def main():
-        core = ScriptedEngine(ByteTokenizer().vocab_bytes(), [259], script, step_s)
+        core = ScriptedEngine(ByteTokenizer().vocab_bytes(), [259], script, step_s, max_requests)
         engine = AsyncEngine(core)
         engine.start()
         try:
@@ -50,6 +50,56 @@ def test_groups_get_their_own_events_in_order():
         assert engine.active == 0
 
     run(test, lambda request: [97 + request["prompt"][0], 65 + request["prompt"][1], 48, 49, 50])
+
+
+def test_choices_are_numbered_over_the_group_and_end_one_by_one():
+    async def test(engine, core):
+        group = engine.group()
+        assert [group.submit({**REQUEST, "n": n, "max_tokens": 9}) for n in (3, 1, 2)] == [0, 3, 4]
+        texts = {}
+        while not group.finished:
+            assert engine.active > 0 or not texts
+            for index, event in await group.next():
+                texts[index] = texts.get(index, "") + event.text
+        assert texts == {0: "a", 1: "bb", 2: "ccc", 3: "a", 4: "a", 5: "bb"}
+        assert engine.active == 0
+
+    run(test, lambda request: [97 + request["choice"]] * (1 + request["choice"]), step_s=0.001)
+
+
+def test_cancel_of_several_choices():
+    async def test(engine, core):
+        core.hold = True
+        group = engine.group()
+        group.submit({**REQUEST, "n": 2})
+        group.submit(REQUEST)
+        group.cancel()
+        ended = []
+        while not group.finished:
+            ended += [(index, event.finish) for index, event in await group.next()]
+        assert sorted(ended) == [(0, "cancelled"), (1, "cancelled"), (2, "cancelled")] and core.cancelled == [1, 2]
+
+    run(test)
+
+
+def test_a_full_queue_says_when_to_come_again():
+    async def test(engine, core):
+        core.hold = True
+        first = engine.group()
+        first.submit({**REQUEST, "n": 2})
+        with pytest.raises(QueueFull, match="2 of 2 places") as caught:
+            engine.group().submit(REQUEST)
+        assert caught.value.retry_after_s == 1  # nothing ended yet: no estimate
+        core.hold = False
+        await texts_of(first)
+        await asyncio.sleep(1.2)
+        core.hold = True
+        first.submit({**REQUEST, "n": 2})
+        with pytest.raises(QueueFull) as caught:
+            engine.group().submit(REQUEST)
+        assert caught.value.retry_after_s == 2  # one request ended in the last 1.2 s and a bit
+
+    run(test, max_requests=2)
 
 
 def test_one_wake_up_drains_every_request():

@@ -38,6 +38,7 @@ def test_echo_logprobs(family):
                 "prompt_tokens": length,
                 "completion_tokens": 0,
                 "total_tokens": length,
+                "prompt_tokens_details": {"cached_tokens": 0},
             }
 
 

@@ -37,6 +37,12 @@ def test_openai_chat():
             assert whole.choices[0].message.content == "Hello😀"
             assert whole.choices[0].finish_reason == "stop"
             assert whole.usage.completion_tokens == 5
+            more = {"n": 2, "logprobs": True, "top_logprobs": 3, "presence_penalty": 0.5, "logit_bias": {"1": -100}}
+            extra = {"min_p": 0.1, "min_tokens": 1, "priority": 2, "timeout": 60, "repetition_penalty": 1.1}
+            two = await client.chat.completions.create(model="tiny", messages=HI, **more, extra_body=extra)
+            assert [choice.message.content for choice in two.choices] == ["Hello😀"] * 2
+            assert [len(item.top_logprobs) for item in two.choices[1].logprobs.content] == [3] * 5
+            assert two.usage.completion_tokens == 10 and two.usage.prompt_tokens_details.cached_tokens == 0
             options = {"include_usage": True}
             stream = await client.chat.completions.create(
                 model="tiny", messages=HI, stream=True, stream_options=options
@@ -44,6 +50,13 @@ def test_openai_chat():
             chunks = [chunk async for chunk in stream]
             assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Hello😀"
             assert chunks[-1].usage == whole.usage and chunks[-1].choices == []
+            stream = await client.chat.completions.create(model="tiny", messages=HI, stream=True, **more)
+            texts, tokens = ["", ""], [0, 0]
+            async for chunk in stream:
+                for choice in chunk.choices:
+                    texts[choice.index] += choice.delta.content or ""
+                    tokens[choice.index] += len(choice.logprobs.content) if choice.logprobs else 0
+            assert texts == ["Hello😀"] * 2 and tokens == [5, 5]
             async with client.chat.completions.stream(model="tiny", messages=HI) as helper:
                 assert (await helper.get_final_completion()).choices[0].message.content == "Hello😀"
 
@@ -57,6 +70,9 @@ def test_openai_completions_and_models():
             assert whole.choices[0].text == "Hello😀"
             assert len(whole.choices[0].logprobs.tokens) == len(whole.choices[0].logprobs.text_offset) == 5
             assert [model.id async for model in client.models.list()] == ["tiny"]
+            two = await client.completions.create(model="tiny", prompt="x", n=2, best_of=2, logit_bias={"97": -100})
+            assert [choice.text for choice in two.choices] == ["Hello😀"] * 2
+            assert two.usage.prompt_tokens_details.cached_tokens == 0
             assert (await client.models.retrieve("tiny")).created == 1700000000
             # Their models want a finish_reason in each chunk and a logprob for the first token; no server has them.
             async with client_for(url, strict=False) as lenient:
@@ -70,12 +86,22 @@ def test_openai_completions_and_models():
 
 def test_openai_errors():
     async def run():
-        async with listening(SCRIPT, api_key="sesame", max_sequence_tokens=10) as (_, url), client_for(url) as client:
+        async with (
+            listening(SCRIPT, api_key="sesame", max_sequence_tokens=10) as (served, url),
+            client_for(url) as client,
+        ):
             with pytest.raises(openai.BadRequestError) as caught:
                 await client.chat.completions.create(model="tiny", messages=HI)
             assert caught.value.code == "context_length_exceeded"
             with pytest.raises(openai.NotFoundError):
                 await client.chat.completions.create(model="other", messages=HI)
+            served.core.hold = True
+            with pytest.raises(openai.APIStatusError) as caught:
+                await client.with_options(max_retries=2).completions.create(
+                    model="tiny", prompt="x", extra_body={"timeout": 0.05}
+                )
+            assert caught.value.status_code == 408 and caught.value.code == "timeout"
+            assert len(served.core.submitted) == 1  # it was not tried again
             with pytest.raises(openai.AuthenticationError):
                 await client.with_options(api_key="wrong").models.list()
 

@@ -12,11 +12,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from fakes.byte_tokenizer import ByteTokenizer
 from fakes.serve_process import serve
+from freetoken.server.loader import load_model
+from freetoken.server.options import ServeOptions
 
 TESTS = Path(__file__).resolve().parents[2]
 HI = [{"role": "user", "content": "hi"}]
@@ -78,6 +82,8 @@ def test_answers_while_loading_then_serves_then_stops_on_sigterm():
         assert running.returncode == 0, errors
         assert "memory plan" in output and re.search(r"total\s+3.0 GiB\s+of 8.0 GiB available", output)
         assert "ready: tiny" in output
+        settings = "device cpu; scripted, 1 threads; 32 requests at once, 1024 waiting; at most 500 ms between tokens"
+        assert f"{settings}; prefix cache; n-gram drafts" in output
 
 
 def test_interrupt_while_loading():
@@ -126,6 +132,35 @@ def test_port_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert serve({"port": taken.getsockname()[1]}, display) == 1
     assert "cannot listen on 127.0.0.1" in display.errors[0] and "--port" in display.errors[0]
+
+
+def test_what_the_core_is_given():
+    given = {}
+
+    class Seen(Exception):
+        pass
+
+    class Core:
+        class Engine:
+            @staticmethod
+            def load(options, progress):
+                given.update(options)
+                raise Seen
+
+        Vocab = staticmethod(lambda data, flags: None)
+        plan = staticmethod(lambda options: {"max_sequence_tokens": 9, "kv_tokens": 9})
+
+    files = SimpleNamespace(
+        name="tiny", spec={}, weight_table={}, tokenizer=ByteTokenizer(), chat_template=None, eos_token_ids=[259],
+        special_tokens={}, generation_defaults={},
+    )  # fmt: skip
+    options = ServeOptions(
+        "m", max_queued_requests=7, max_itl_us=9000, prefix_cache=False, drafts=False, device_library="/x/libref.so"
+    )
+    with pytest.raises(Seen):
+        load_model(options, lambda *_, **__: files, Core, *[lambda *_: None] * 3)
+    assert given["max_queued_requests"] == 7 and given["max_itl_us"] == 9000
+    assert (given["prefix_cache"], given["drafts"], given["device_library"]) == (False, False, "/x/libref.so")
 
 
 @pytest.mark.parametrize(("host", "key", "warned"), [("0.0.0.0", None, 1), ("0.0.0.0", "k", 0), ("127.0.0.1", None, 0)])
