@@ -13,6 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from support import device as devices
+from support.device import DEVICES
+
+__all__ = ["DEVICES", "EXACT", "Completion", "complete", "engine", "greedy_request", "load_options"]
+
 EXACT = {"kv_dtype": "float32", "activations": "float32"}
 
 
@@ -49,11 +54,15 @@ def load_options(model: Any, **options: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def engine(path: Path, **options: Any) -> Iterator[Any]:
-    """A running engine on a checkpoint directory or GGUF file; shut down at the end."""
+def engine(path: Path, device: str | None = None, **options: Any) -> Iterator[Any]:
+    """A running engine on a checkpoint directory or GGUF file; shut down at the end.
+
+    `device`: one of DEVICES; the one that FREETOKEN_TEST_DEVICE names where absent.
+    """
     from freetoken import _core
     from freetoken.checkpoint import open_model
 
+    options = {"device_library": devices.library(device), **options}
     running = _core.Engine.load(load_options(open_model(str(path)), **options), lambda phase, done, total: None)
     try:
         yield running
