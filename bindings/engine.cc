@@ -89,6 +89,8 @@ class PyEngine {
     d["completion_tokens"] = s.completion_tokens;
     d["cached_prompt_tokens"] = s.cached_prompt_tokens;
     d["preemptions"] = s.preemptions;
+    d["step_us"] = s.step_us;
+    d["device_us"] = s.device_us;
     d["draft_tokens"] = s.draft_tokens;
     d["accepted_draft_tokens"] = s.accepted_draft_tokens;
     d["weight_bytes"] = s.weight_bytes;

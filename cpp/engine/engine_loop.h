@@ -108,6 +108,7 @@ class EngineLoop final : public Engine {
   std::vector<Choice*> finished_;
   uint64_t next_arrival_ = 1;
   std::mt19937_64 chaos_;
+  int64_t device_us_ = 0;
 
   // Of one batch; members so that a steady step allocates nothing.
   std::vector<BatchRow> rows_;

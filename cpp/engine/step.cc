@@ -9,15 +9,16 @@
 namespace freetoken {
 namespace {
 
+constexpr size_t kProbeRows = 4;
 constexpr int kDraftWindow = 1 << 15;  // tokens, at most 2.2 MB a sequence
 
 }  // namespace
 
 void EngineLoop::step() {
+  const int64_t start_us = now_us();
   propose_drafts();
   const StepPlan& plan = scheduler_.compose();
   if (plan.empty()) return;
-  const int64_t start_us = now_us();
   prepare();
   auto fail = [&](const Status& status, const StepItem& item) {
     finish_all(static_cast<Choice*>(item.sequence)->owner, FinishReason::kError, status);
@@ -47,15 +48,22 @@ void EngineLoop::step() {
     update_stats();
   }
   flush_events();
+  const std::lock_guard lock(mutex_);
+  stats_.step_us += now_us() - start_us;
+  stats_.device_us = device_us_;
 }
 
 void EngineLoop::propose_drafts() {
   if (!parts_.drafts) return;
-  // Cost of k more rows, next to the running requests that decode. Unknown until a step of each was seen.
+  // A draft of k tokens makes the step longer for all `rows` requests that decode, but gives tokens to one. All together gain
+  // when (rows + accepted) / rows > time(rows + k) / time(rows): for one request that is a cost of
+  // 1 + rows * (time ratio - 1). Unknown until steps were seen.
   std::array<double, DraftGain::kMaxDraft> costs;
   const int rows = scheduler_.running();
   const double plain_us = scheduler_.costs().decode_us(rows);
-  for (int k = 1; k <= DraftGain::kMaxDraft; k++) costs[k - 1] = scheduler_.costs().decode_us(rows + k) / plain_us;
+  for (int k = 1; k <= DraftGain::kMaxDraft; k++)
+    costs[k - 1] = 1 + rows * (scheduler_.costs().decode_us(rows + k) / plain_us - 1);
+  bool probed = false;
   for (auto& [id, active] : active_)
     for (auto& owned : active->choices) {
       Choice& choice = *owned;
@@ -70,6 +78,10 @@ void EngineLoop::propose_drafts() {
       choice.drafter->propose(most, choice.drafts);
       if (choice.drafts.empty()) continue;
       choice.drafts.resize(size_t(choice.gain.choose(int(choice.drafts.size()), costs)));
+      if (choice.drafts.empty() || choice.gain.paying()) continue;
+      // To find out costs the others time: a few rows, one request a step.
+      choice.drafts.resize(probed ? 0 : std::min<size_t>(choice.drafts.size(), kProbeRows));
+      probed = true;
     }
 }
 
@@ -87,10 +99,13 @@ void EngineLoop::prepare() {
 Status EngineLoop::run_batch(Lane lane, std::span<const StepItem> items, int first, int last) {
   const bool ends = last == parts_.model->units();
   make_batch(items, ends);
+  const int64_t start_us = now_us();
   parts_.ops->begin_step(*queue_, {rows_, sequences_});
   parts_.model->forward(*queue_, lane, int(rows_.size()), first, last);
   if (ends) evaluate(lane);
-  return parts_.ops->wait(*queue_, parts_.ops->end_step(*queue_));
+  Status status = parts_.ops->wait(*queue_, parts_.ops->end_step(*queue_));
+  device_us_ += now_us() - start_us;
+  return status;
 }
 
 void EngineLoop::make_batch(std::span<const StepItem> items, bool ends) {

@@ -39,7 +39,7 @@ double CostModel::decode_us(int rows) const {
   }
   if (below < 0 && above < 0) return 0;
   if (below < 0) return decode_[above];
-  if (above < 0) return decode_[below] * std::exp2(std::max(0.0, place - below - 0.5));
+  if (above < 0) return decode_[below] * std::max(1.0, rows / std::exp2(below));  // the most it can be
   const double low = std::exp2(below), high = std::exp2(above);
   return decode_[below] + (decode_[above] - decode_[below]) * (rows - low) / (high - low);
 }

@@ -60,6 +60,8 @@ struct EngineStats {
   int64_t steps = 0, prompt_tokens = 0, completion_tokens = 0;
   int64_t cached_prompt_tokens = 0, preemptions = 0;
   int64_t draft_tokens = 0, accepted_draft_tokens = 0;
+  int64_t step_us = 0;            // time in steps, and of it
+  int64_t device_us = 0;          // in the forward pass, logits and sampling; the rest is the engine's own
   int64_t weight_bytes = 0;
   int vocab = 0;
   int threads = 0;
