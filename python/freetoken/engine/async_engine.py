@@ -193,7 +193,7 @@ class RequestGroup:
         self._ended: set[int] = set()
         self._lost = False
         self._events: deque[tuple[int, CoreEvent]] = deque()
-        self._wake = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     def submit(self, request: dict[str, Any]) -> int:
         """Queues a request (the fields of Request by name, `n` among them) and returns its first choice's number.
@@ -213,14 +213,19 @@ class RequestGroup:
     async def next(self, timeout_s: float | None = None) -> list[tuple[int, CoreEvent]]:
         """All events that have come since the last call, waiting for one. Empty after `timeout_s` of silence.
 
-        EngineDead when the engine died or was shut down under a request.
+        One caller at a time. EngineDead when the engine died or was shut down under a request.
         """
         if not self._events and not self._lost and not self.finished:
-            self._wake.clear()
+            # By hand: wait_for would make a task each time, a fifth of all work on the loop under many streams.
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = None if timeout_s is None else loop.call_later(timeout_s, self._wake)
             try:
-                await asyncio.wait_for(self._wake.wait(), timeout_s)
-            except asyncio.TimeoutError:
-                return []
+                await self._waiter
+            finally:
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
         if self._events:
             events = list(self._events)
             self._events.clear()
@@ -238,8 +243,12 @@ class RequestGroup:
         if event.finish is not None:
             self._ended.add(choice)
         self._events.append((choice, event))
-        self._wake.set()
+        self._wake()
 
     def _abandon(self) -> None:
         self._lost = True
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -26,6 +26,23 @@ _MESSAGES = """## Fields of a message
 Control tokens spelled in a message stay ordinary text. A system message that the template refuses, drops or moves is
 rendered in its place as a user message that begins with `[System message]`.
 """
+_ERRORS = """## Answers other than 200
+
+`{"error": {"message", "type", "param", "code"}}`; in a stream that has begun, a frame of that form before `[DONE]`.
+
+| status | code | when |
+| --- | --- | --- |
+| 400 | `context_length_exceeded`, `invalid_value`, `unsupported_parameter`, ... | the request is wrong; `param` says where |
+| 401, 404, 405, 413, 415 | | key, model or path, method, size of the body, compressed body |
+| 408 | `timeout` | not finished within `timeout` or the server's `--request-timeout`; with `x-should-retry: false` |
+| 429 | `queue_full` | `--max-queued-requests` wait; `retry-after` estimates when a place is free |
+| 503 | `model_loading`, `shutting_down`, `engine_dead` | `/health` says more |
+| 500 | `engine_dead`, `engine_error`, `internal_error` | our fault |
+
+`usage.prompt_tokens_details.cached_tokens` counts prompt tokens that were not computed again. A model's
+generation_config.json gives defaults for temperature, top_k, top_p, min_p and repetition_penalty
+(`--sampling-defaults none`: none of them); its max_new_tokens is not used.
+"""
 _TITLES = {
     "honoured": "## Honoured",
     "refused": "## Refused\n\nThey would change the answer. 400 with the field in `param`, except at a neutral value.",
@@ -48,7 +65,7 @@ def document() -> str:
                 neutral = ", ".join(f"`{json.dumps(value)}`" for value in field.neutral) or "null"
                 rows.append([f"`{field.name}`", _endpoints(field), *([neutral] if refused else []), field.note])
         parts.append(title + "\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
-    return "\n".join([*parts, _MESSAGES])
+    return "\n".join([*parts, _MESSAGES, _ERRORS])
 
 
 if __name__ == "__main__":

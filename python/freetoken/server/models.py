@@ -14,6 +14,8 @@ from freetoken.server.body import check_model
 from freetoken.server.errors import ApiError
 from freetoken.server.state import ServedModel, ServerState
 
+_HEALTH_STATS = ("isa", "threads", "running", "waiting", "kv_pages_total", "kv_pages_used", "kv_pages_cached")
+
 
 def _card(model: ServedModel) -> dict[str, Any]:
     created = datetime.datetime.fromtimestamp(model.created, datetime.timezone.utc)
@@ -63,5 +65,5 @@ async def health(request: Request) -> Response:
         return _json(body, 503)
     uptime = round(time.monotonic() - state.started, 3)
     stats = model.engine.stats()
-    engine = {"device": model.device, **{name: stats[name] for name in ("isa", "threads", "running", "waiting")}}
+    engine = {"device": model.device, **{name: stats[name] for name in _HEALTH_STATS if name in stats}}
     return _json({"status": "ok", "model": model.name, "uptime_s": uptime, "version": state.version, "engine": engine})
