@@ -1,12 +1,17 @@
-"""Collects the GoogleTest cases: one pytest item per case, one process per executable."""
+"""Collects the GoogleTest cases: one pytest item per case, one process per executable (and device)."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from support import device as devices
 from support import gtest, isa
+
+# Executables whose cases run on the device that FREETOKEN_TEST_DEVICE names: on each, where it names none.
+DEVICE_SUITES = ("engine",)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -19,9 +24,16 @@ class CppTests(pytest.File):
     def collect(self):
         lacking = isa.missing_levels()
         for executable in gtest.build():
-            yield Executable.from_parent(
-                self, name=executable.name.removeprefix("ft_test_"), executable=executable, lacking=lacking
-            )
+            name = executable.name.removeprefix("ft_test_")
+            on_each = name in DEVICE_SUITES and not os.environ.get("FREETOKEN_TEST_DEVICE")
+            for device in devices.DEVICES if on_each else ("",):
+                yield Executable.from_parent(
+                    self,
+                    name=f"{name}@{device}" if device else name,
+                    executable=executable,
+                    device=device,
+                    lacking=lacking,
+                )
 
     def repr_failure(self, excinfo, style=None):
         if isinstance(excinfo.value, gtest.GtestError):
@@ -30,11 +42,12 @@ class CppTests(pytest.File):
 
 
 class Executable(pytest.Collector):
-    """One ft_test_<folder>; its first case to run starts the process for all that were selected."""
+    """One ft_test_<folder> on one device; its first case to run starts the process for all that were selected."""
 
-    def __init__(self, *, executable: Path, lacking: list[str], **kw):
+    def __init__(self, *, executable: Path, device: str, lacking: list[str], **kw):
         super().__init__(**kw)
         self.executable = executable
+        self.device = device
         self.lacking = lacking
         self.results: dict[str, gtest.CaseResult] | None = None
 
@@ -46,7 +59,7 @@ class Executable(pytest.Collector):
     def result(self, case: Case) -> gtest.CaseResult:
         if self.results is None:
             selected = [item.name for item in case.session.items if item.parent is self]
-            self.results = gtest.run_cases(self.executable, selected)
+            self.results = gtest.run_cases(self.executable, selected, self.device)
         return self.results[case.name]
 
 

@@ -67,17 +67,21 @@ def list_cases(executable: Path) -> list[str]:
     return cases
 
 
-def run_cases(executable: Path, cases: list[str]) -> dict[str, CaseResult]:
-    """Runs the cases in one process; after a crash the rest run in a fresh one."""
+def run_cases(executable: Path, cases: list[str], device: str = "") -> dict[str, CaseResult]:
+    """Runs the cases in one process; after a crash the rest run in a fresh one.
+
+    `device`: FREETOKEN_TEST_DEVICE of the process, where not empty.
+    """
     results: dict[str, CaseResult] = {}
     waiting = list(cases)
+    environment = os.environ | ({"FREETOKEN_TEST_DEVICE": device} if device else {})
     while waiting:
         flags = executable.parent / f".{executable.name}.{os.getpid()}.flags"
         flags.write_text("--gtest_filter=" + ":".join(waiting) + "\n")
         try:
             done = subprocess.run(
                 [str(executable), f"--gtest_flagfile={flags}", "--gtest_color=no"],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=RUN_TIMEOUT_S, check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=RUN_TIMEOUT_S, check=False, env=environment,
             )  # fmt: skip
             output, code = done.stdout, done.returncode
         except subprocess.TimeoutExpired as late:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from support import device as devices
 
 
 @dataclass
@@ -34,11 +37,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def serve(*arguments: str, timeout_s: float = 180) -> Iterator[Server]:
-    """`ft serve` with these arguments, ready; ended by SIGTERM, and its exit code must then be 0."""
+def serve(*arguments: str, device: str | None = None, timeout_s: float = 180) -> Iterator[Server]:
+    """`ft serve` with these arguments, ready; ended by SIGTERM, and its exit code must then be 0.
+
+    `device`: one of support.device.DEVICES; the one that FREETOKEN_TEST_DEVICE names where absent.
+    """
     port = free_port()
     command = [sys.executable, "-m", "freetoken", "serve", "--port", str(port), *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = os.environ | {"FREETOKEN_DEVICE_LIBRARY": devices.library(device)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + timeout_s

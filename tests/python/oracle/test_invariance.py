@@ -71,7 +71,7 @@ def test_isa_level(family, level):
         "from oracle import golden, make\n"
         f"made = make.checkpoint({family!r})\n"
         "requests = t.reference.requests(golden.read(made.golden))[:3]\n"
-        "with t.engine(made.model, threads=2) as running:\n"
+        "with t.engine(made.model, device='cpu', threads=2) as running:\n"
         "    found = [t.bits(c) for c in t.complete(running, requests)]\n"
         "    print(json.dumps([found, running.stats()['isa']]))\n"
     )
