@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/fp_env.h"
@@ -132,12 +133,16 @@ void CpuOps::embed(Queue&, const Weight& table, float scale, Tensor out) {
     std::vector<uint8_t> source(source_row_bytes(table.format, table.k));
     for (int r = rows * thread / n; r < rows * (thread + 1) / n; r++) {
       const int32_t token = batch_rows_[r].token >= 0 ? batch_rows_[r].token : sampled_[~batch_rows_[r].token];
+      float* row = reinterpret_cast<float*>(out.address + r * out.row_bytes);
+      if (token < 0) {  // nothing could be drawn
+        std::fill_n(row, table.k, std::numeric_limits<float>::quiet_NaN());
+        continue;
+      }
       uint8_t* wanted[kTileRows] = {};
       wanted[token % kTileRows] = source.data();
       const uint8_t* tile = reinterpret_cast<const uint8_t*>(table.address) +
                             size_t(token / kTileRows) * tile_bytes(table.format, table.k);
       unpack_tile(table.format, table.k, tile, wanted);
-      float* row = reinterpret_cast<float*>(out.address + r * out.row_bytes);
       decode_row(table.format, table.k, source.data(), row);
       if (scale != 1.0f)
         for (int i = 0; i < table.k; i++) row[i] = row[i] * scale;

@@ -45,7 +45,7 @@ struct LinearOutput {
 struct AttentionArgs {
   const AttentionSpec* spec = nullptr;
   int group = 0, layer = 0;      // KV group, layer within the group
-  Tensor q, k, v;                // [rows, heads * dim], before norm and rotation
+  Tensor q, k, v;                // [rows, heads * dim], before norm and rotation; q and k hold nothing afterwards
   Tensor q_norm, k_norm;         // [1, qk_dim] or not valid
   Tensor sinks;                  // [1, q_heads] or not valid
   Tensor out;                    // [rows, q_heads * v_dim]
@@ -129,7 +129,7 @@ class Ops : public WeightSink {
   // These tokens are now part of the slot's sequence.
   virtual void advance_sampler(Queue& queue, int slot, std::span<const int32_t> tokens) = 0;
 
-  // out[r] = scale * row(token of r)
+  // out[r] = scale * row(token of r); NaN where the token is that of a row that could draw none.
   virtual void embed(Queue& queue, const Weight& table, float scale, Tensor out) = 0;
   // out[r] = norm(x[r]); weight and bias [1, cols] or not valid, as the spec says.
   virtual void norm(Queue& queue, Tensor x, const NormSpec& spec, Tensor weight, Tensor bias, Tensor out) = 0;

@@ -114,12 +114,15 @@ TEST_P(OpsSampling, SlotsFollowTheSampler) {
   });
 }
 
-// What broke a row of logits is that row's own: it draws nothing, and a row that takes its token draws nothing either.
+// What broke a row of logits is that row's own: it draws nothing, and a row that takes its token is not a number either.
 TEST_P(OpsSampling, ARowThatIsNoNumberDrawsNothing) {
   for_settings([&](OpsCase& device, Ops& ops) {
+    TinyWeights weights;
+    weights.add("embed", random_matrix(WeightFormat::kBF16, kVocab, 16, rng));
+    weights.fill(ops);
     std::vector<Values> values = random_rows(2, kVocab, rng);
     values[0].assign(kVocab, NAN);
-    const Tensor logits = device.upload(values);
+    const Tensor logits = device.upload(values), out = device.tensor(2, 16);
     SamplingParams greedy{.temperature = 0.0f};
     ops.open_sampler(*device.queue, 0, {.params = &greedy});
     const std::vector<SampleRow> rows = {{.logits_row = 0, .logprobs = 1}, {.logits_row = 1}};
@@ -127,6 +130,9 @@ TEST_P(OpsSampling, ARowThatIsNoNumberDrawsNothing) {
     device.run(2, [&](Queue& q) { ops.sample(q, logits, rows, results); });
     EXPECT_EQ(results[0].token, -1);
     EXPECT_EQ(results[1].token, highest(values[1]));
+    ASSERT_TRUE(device.step({~0, ~1}, [&](Queue& q) { ops.embed(q, ops.weight("embed"), 1.0f, out); }).ok());
+    const std::vector<Values> got = device.download(out);
+    for (size_t i = 0; i < 16; i++) EXPECT_TRUE(std::isnan(got[0][i]) && !std::isnan(got[1][i]));
   });
 }
 
