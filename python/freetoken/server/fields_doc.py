@@ -32,7 +32,7 @@ _ERRORS = """## Answers other than 200
 
 | status | code | when |
 | --- | --- | --- |
-| 400 | `context_length_exceeded`, `invalid_value`, `unsupported_parameter`, ... | the request is wrong; `param` says where |
+| 400 | `context_length_exceeded`, `invalid_value`, `unsupported_parameter`, ... | `param` says what is wrong |
 | 401, 404, 405, 413, 415 | | key, model or path, method, size of the body, compressed body |
 | 408 | `timeout` | not finished within `timeout` or the server's `--request-timeout`; with `x-should-retry: false` |
 | 429 | `queue_full` | `--max-queued-requests` wait; `retry-after` estimates when a place is free |
