@@ -229,7 +229,9 @@ class ScriptedEngine:
     def _step(self, running: _Running) -> Event:
         request = running.request
         event = Event(running.request_id, running.choice, prompt_tokens=len(request["prompt"]))
-        event.cached_tokens, event.completion_tokens = self._cached_tokens, running.made
+        event.completion_tokens = running.made
+        # The other choices start from the first one's state: to them the whole prompt is there already.
+        event.cached_tokens = len(request["prompt"]) if running.choice else self._cached_tokens
         if running.made == 0 and request["prompt_logprobs"] and running.choice == 0:
             event.prompt_logprobs = [
                 self._logprob(t, request["logprobs"], i == 0) for i, t in enumerate(request["prompt"])

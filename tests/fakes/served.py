@@ -129,6 +129,7 @@ def whole_of(frames: list[Any]) -> dict[str, Any]:
         assert chunk["id"] == whole["id"]
         for key in ("usage", "prompt_token_ids"):
             if chunk.get(key) is not None:
+                assert key not in whole, f"{key} twice"
                 whole[key] = chunk[key]
         for choice in chunk["choices"]:
             index = choice["index"]
