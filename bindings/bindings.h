@@ -12,6 +12,7 @@ namespace py = pybind11;
 void register_errors(py::module_& m);
 void register_events(py::module_& m);
 void register_engine(py::module_& m);
+void register_checkpoint(py::module_& m);
 
 // Raises the Python exception of a Status that is not ok.
 void raise_if_error(const Status& status);
@@ -19,6 +20,6 @@ void raise_if_error(const Status& status);
 LoadOptions load_options(const py::dict& options);
 // Request from keyword arguments; an unknown one is a ConfigError.
 Request request_from(const py::kwargs& fields);
-py::object event_to_python(const Event& event, int vocab);
+py::object event_to_python(const Event& event, int vocab, int64_t time_us);
 
 }  // namespace freetoken::bindings

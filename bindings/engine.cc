@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 
@@ -10,22 +11,29 @@
 namespace freetoken::bindings {
 namespace {
 
+struct TimedEvent {
+  Event event;
+  int64_t time_us;  // monotonic clock (Python's time.monotonic), when the engine handed it out
+};
+
 class EventQueue final : public EventSink {
  public:
   EventQueue() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
   ~EventQueue() override { close(fd_); }
   void on_event(Event&& event) override {
+    const int64_t now_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                               std::chrono::steady_clock::now().time_since_epoch()).count();
     const std::lock_guard lock(mutex_);
-    events_.push_back(std::move(event));
+    events_.push_back({std::move(event), now_us});
   }
   void on_step_end() override {
     const uint64_t one = 1;
     (void)!write(fd_, &one, sizeof one);
   }
-  std::vector<Event> take() {
+  std::vector<TimedEvent> take() {
     uint64_t count;
     (void)!read(fd_, &count, sizeof count);
-    std::vector<Event> events;
+    std::vector<TimedEvent> events;
     const std::lock_guard lock(mutex_);
     events.swap(events_);
     return events;
@@ -35,7 +43,7 @@ class EventQueue final : public EventSink {
  private:
   int fd_;
   std::mutex mutex_;
-  std::vector<Event> events_;
+  std::vector<TimedEvent> events_;
 };
 
 class PyEngine {
@@ -71,7 +79,7 @@ class PyEngine {
   void cancel(RequestId id) { engine_->cancel(id); }
   py::list poll() {
     py::list list;
-    for (const Event& event : queue_->take()) list.append(event_to_python(event, vocab_));
+    for (const TimedEvent& timed : queue_->take()) list.append(event_to_python(timed.event, vocab_, timed.time_us));
     return list;
   }
   int event_fd() const { return queue_->fd(); }

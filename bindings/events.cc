@@ -16,6 +16,7 @@ struct PyEvent {
   py::str text, stop_match, error;
   py::object logits, finish;
   int prompt_tokens, cached_tokens, completion_tokens;
+  int64_t time_us;
 };
 
 py::list logprob_list(const std::vector<TokenLogprob>& entries) {
@@ -43,10 +44,10 @@ py::object logits_array(const std::vector<float>& values, int vocab) {
 
 }  // namespace
 
-py::object event_to_python(const Event& e, int vocab) {
+py::object event_to_python(const Event& e, int vocab, int64_t time_us) {
   return py::cast(PyEvent{e.request, e.choice, py::cast(e.tokens), logprob_list(e.logprobs), logprob_list(e.prompt_logprobs),
                           py::str(e.text), py::str(e.stop_match), py::str(e.error.message()), logits_array(e.logits, vocab),
-                          finish_name(e.finish), e.prompt_tokens, e.cached_tokens, e.completion_tokens});
+                          finish_name(e.finish), e.prompt_tokens, e.cached_tokens, e.completion_tokens, time_us});
 }
 
 void register_events(py::module_& m) {
@@ -72,7 +73,8 @@ void register_events(py::module_& m) {
       .def_readonly("error", &PyEvent::error)
       .def_readonly("prompt_tokens", &PyEvent::prompt_tokens)
       .def_readonly("cached_tokens", &PyEvent::cached_tokens)
-      .def_readonly("completion_tokens", &PyEvent::completion_tokens);
+      .def_readonly("completion_tokens", &PyEvent::completion_tokens)
+      .def_readonly("time_us", &PyEvent::time_us);
 }
 
 }  // namespace freetoken::bindings

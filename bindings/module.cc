@@ -41,4 +41,5 @@ PYBIND11_MODULE(_core, m) {
   freetoken::bindings::register_errors(m);
   freetoken::bindings::register_events(m);
   freetoken::bindings::register_engine(m);
+  freetoken::bindings::register_checkpoint(m);
 }

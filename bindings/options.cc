@@ -51,6 +51,7 @@ LoadOptions load_options(const py::dict& fields) {
   apply(fields,
         {{"model_spec_json", set(o.model_spec_json)},
          {"weight_table_json", set(o.weight_table_json)},
+         {"checkpoint_directory", set(o.checkpoint_directory)},
          {"vocab", vocab},
          {"eos_token_ids", set(o.eos_token_ids)},
          {"threads", set(o.threads)},

@@ -17,17 +17,6 @@ std::vector<uint8_t> usable_tokens(const Vocab& vocab, int rows) {
   return usable;
 }
 
-Status check_vocab(const LoadOptions& options, const ModelSpec& spec) {
-  if (options.vocab.bytes.size() != options.vocab.flags.size())
-    return InvalidArgument("the vocabulary has " + std::to_string(options.vocab.bytes.size()) + " entries but " +
-                           std::to_string(options.vocab.flags.size()) + " flags");
-  for (int32_t id : options.eos_token_ids)
-    if (id < 0 || id >= spec.vocab)
-      return InvalidArgument("EOS token " + std::to_string(id) + " is outside the vocabulary 0.." +
-                             std::to_string(spec.vocab - 1));
-  return {};
-}
-
 Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
   ResolvedOptions resolved;
   FT_RETURN_IF_ERROR(resolve_options(options, &resolved));
@@ -36,7 +25,7 @@ Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_p
                        .float32_activations = options.activations == ActivationMode::kFloat32,
                        .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab)};
   FT_ASSIGN_OR_RETURN(auto ops, open_device(options.device_library, std::move(device)));
-  FT_RETURN_IF_ERROR(load_weights(resolved.table, resolved.load, *ops, resolved.threads, [&](int64_t done, int64_t total) {
+  FT_RETURN_IF_ERROR(load_weights(resolved.weight_files(), resolved.load, *ops, resolved.threads, [&](int64_t done, int64_t total) {
     if (options.progress) options.progress("weights", done, total);
   }));
   const ModelLimits limits{.max_rows = resolved.max_batch_tokens,

@@ -25,6 +25,17 @@ Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
 
 }  // namespace
 
+Status check_vocab(const LoadOptions& options, const ModelSpec& spec) {
+  if (options.vocab.bytes.size() != options.vocab.flags.size())
+    return InvalidArgument("the vocabulary has " + std::to_string(options.vocab.bytes.size()) + " entries but " +
+                           std::to_string(options.vocab.flags.size()) + " flags");
+  for (int32_t id : options.eos_token_ids)
+    if (id < 0 || id >= spec.vocab)
+      return InvalidArgument("EOS token " + std::to_string(id) + " is outside the vocabulary 0.." +
+                             std::to_string(spec.vocab - 1));
+  return {};
+}
+
 Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   FT_RETURN_IF_ERROR(in_range("threads", options.threads, 0, kMaxThreads));
   const int cores = read_topology().usable_cores;
@@ -41,9 +52,14 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   FT_RETURN_IF_ERROR(in_range("memory_limit_bytes", options.memory_limit_bytes, 0, int64_t(1) << 60));
   FT_ASSIGN_OR_RETURN(out->spec, parse_model_spec(options.model_spec_json));
   FT_RETURN_IF_ERROR(check_model_supported(out->spec));
-  FT_ASSIGN_OR_RETURN(out->table, parse_weight_table(options.weight_table_json));
-  FT_RETURN_IF_ERROR(check_weight_files(out->table));
-  FT_ASSIGN_OR_RETURN(out->load, make_load_plan(out->table, out->spec));
+  if (options.checkpoint_directory.empty()) {
+    FT_ASSIGN_OR_RETURN(out->table, parse_weight_table(options.weight_table_json));
+    FT_RETURN_IF_ERROR(check_weight_files(out->table));
+    FT_ASSIGN_OR_RETURN(out->load, make_load_plan(out->table, out->spec));
+  } else {
+    FT_ASSIGN_OR_RETURN(out->checkpoint, open_ftw(options.checkpoint_directory));
+    FT_ASSIGN_OR_RETURN(out->load, make_ftw_plan(out->checkpoint));
+  }
   if (options.max_sequence_tokens > out->spec.max_positions)
     return InvalidArgument("max_sequence_tokens is " + std::to_string(options.max_sequence_tokens) + ", the model has " +
                            std::to_string(out->spec.max_positions) + " positions");

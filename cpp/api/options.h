@@ -3,6 +3,7 @@
 #include "core/status.h"
 #include "freetoken/engine.h"
 #include "spec/model_spec.h"
+#include "weights/ftw_reader.h"
 #include "weights/load_plan.h"
 #include "weights/weight_table.h"
 
@@ -11,13 +12,18 @@ namespace freetoken {
 struct ResolvedOptions {
   ModelSpec spec;
   WeightTable table;
-  LoadPlan load;        // points into table
+  FtwCheckpoint checkpoint;  // of which the table is, when there is one
+  LoadPlan load;        // points into table or checkpoint
   MemoryPlan memory;
+  const WeightTable& weight_files() const { return checkpoint.directory.empty() ? table : checkpoint.table; }
   int threads = 1;
   int max_running_requests = 1;
   int max_batch_tokens = 1;
   int max_logit_rows = 64;
 };
+
+// The vocabulary and the EOS ids against the model.
+Status check_vocab(const LoadOptions& options, const ModelSpec& spec);
 
 // Parses and checks everything that can be known without reading a weight. `out` is filled as far as it got.
 Status resolve_options(const LoadOptions& options, ResolvedOptions* out);

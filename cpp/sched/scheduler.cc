@@ -10,7 +10,7 @@ constexpr int kMinChunkTokens = 16;
 // A chunk is at most so many times the last one: a wrong guess of the cost costs little.
 constexpr int kChunkGrowth = 2;
 // Share of max_itl_us that a step is planned to take.
-constexpr double kPlanned = 0.85;
+constexpr double kPlanned = 0.8;
 
 }  // namespace
 

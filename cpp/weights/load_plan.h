@@ -22,6 +22,11 @@ struct LoadItem {
   bool is_extent = false;
   ExtentInfo extent;                // is_extent
   std::vector<LoadTensor> tensors;  // one, or those of extent.parts in the same order
+  // >= 0: the whole span lies packed in this file of the table (weights/ftw_reader.h) and is only read.
+  int packed_file = -1;
+  int64_t packed_offset = 0;
+
+  int64_t packed_bytes() const { return int64_t(is_extent ? extent.bytes : tensors[0].info.bytes()); }
 };
 
 struct LoadPlan {

@@ -17,10 +17,10 @@ namespace {
 
 constexpr int64_t kProgressIntervalUs = 50'000;
 
-// A piece of work: some tiles of one tensor, or a vector.
+// A piece of work: some tiles of one tensor, or a vector; or, of a packed item, one buffer's worth of bytes.
 struct Task {
   int item, tensor;
-  int begin, end;  // tiles
+  int begin, end;  // tiles; buffers
   int64_t source_bytes;
 };
 
@@ -55,6 +55,13 @@ class Loader {
     for (size_t i = 0; i < plan_.items.size(); i++) {
       const std::vector<LoadTensor>& tensors = plan_.items[i].tensors;
       const size_t before = tasks_.size();
+      if (plan_.items[i].packed_file >= 0) {
+        const int64_t bytes = plan_.items[i].packed_bytes();
+        for (int64_t at = 0, b = 0; at < bytes; at += kLoadBufferBytes, b++)
+          tasks_.push_back({int(i), 0, int(b), int(b) + 1, std::min(kLoadBufferBytes, bytes - at)});
+        open_[i].tasks_left = int(tasks_.size() - before);
+        continue;
+      }
       for (size_t t = 0; t < tensors.size(); t++) {
         const LoadTensor& tensor = tensors[t];
         const int tiles = tensor.info.vector ? 1 : tile_count(tensor.info.n);
@@ -90,15 +97,25 @@ class Loader {
     const LoadTensor& tensor = item.tensors[size_t(task.tensor)];
     OpenItem& open = open_[size_t(task.item)];
     FT_ASSIGN_OR_RETURN(uint8_t* data, open_item(item, open));
+    if (item.packed_file >= 0) {
+      const int64_t at = task.begin * kLoadBufferBytes;
+      const File& file = files_[size_t(item.packed_file)];
+      FT_RETURN_IF_ERROR(file.pread_full(data + at, size_t(task.source_bytes), item.packed_offset + at));
+      return close_task(item, open);
+    }
     if (item.is_extent) data += item.extent.parts[size_t(task.tensor)].offset;
     if (tensor.info.vector) {
       FT_RETURN_IF_ERROR(pack_vector(tensor, files_, reinterpret_cast<float*>(data), buffer));
     } else {
       FT_RETURN_IF_ERROR(pack_tiles(tensor, files_, task.begin, task.end, data, buffer));
     }
+    return close_task(item, open);
+  }
+
+  Status close_task(const LoadItem& item, OpenItem& open) {
     if (open.tasks_left.fetch_sub(1) > 1) return {};
     const std::lock_guard lock(sink_mutex_);
-    return item.is_extent ? sink_.commit_extent(item.extent) : sink_.commit(tensor.info);
+    return item.is_extent ? sink_.commit_extent(item.extent) : sink_.commit(item.tensors[0].info);
   }
 
   Result<uint8_t*> open_item(const LoadItem& item, OpenItem& open) {
@@ -106,7 +123,7 @@ class Loader {
     const std::lock_guard lock(sink_mutex_);
     if (uint8_t* data = open.data.load(std::memory_order_relaxed)) return data;
     FT_ASSIGN_OR_RETURN(uint8_t* data, item.is_extent ? sink_.open_extent(item.extent) : sink_.open(item.tensors[0].info));
-    if (item.is_extent) clear_gaps(item.extent, data);
+    if (item.is_extent && item.packed_file < 0) clear_gaps(item.extent, data);
     open.data.store(data, std::memory_order_release);
     return data;
   }

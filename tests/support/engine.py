@@ -40,15 +40,12 @@ class Completion:
 
 def load_options(model: Any, **options: Any) -> dict[str, Any]:
     """LoadOptions of an opened model (freetoken.checkpoint.ModelFiles)."""
-    import json
 
     from freetoken import _core
+    from freetoken.checkpoint import ftw
 
     return {
-        "model_spec_json": json.dumps(model.spec),
-        "weight_table_json": json.dumps(model.weight_table),
-        "vocab": _core.Vocab(*model.tokenizer.vocab_bytes()),
-        "eos_token_ids": model.eos_token_ids,
+        **ftw.load_options(model, _core.Vocab(*model.tokenizer.vocab_bytes())),
         **options,
     }
 

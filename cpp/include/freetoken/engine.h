@@ -20,6 +20,7 @@ enum class ActivationMode { kAuto, kFloat32 };
 struct LoadOptions {
   std::string model_spec_json;    // spec/model_spec.h
   std::string weight_table_json;  // weights/weight_table.h
+  std::string checkpoint_directory;  // an FTW checkpoint in place of the table: read_checkpoint() in freetoken/checkpoint.h
   Vocab vocab;
   std::vector<int32_t> eos_token_ids;
   int threads = 0;                // 0 = one per physical core this process may use

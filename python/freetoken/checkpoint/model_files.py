@@ -26,6 +26,7 @@ class ModelFiles:
     eos_token_ids: list[int] = field(default_factory=list)  # sorted
     generation_defaults: dict[str, float] = field(default_factory=dict)  # those of SAMPLING_RANGES that were found
     ignored_tensors: dict[str, str] = field(default_factory=dict)  # name in the checkpoint -> why
+    checkpoint_directory: str = ""  # an FTW directory; then there is no weight table
 
 
 def token_ids(value: Any, vocab_size: int, path: str, key: str) -> set[int]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from freetoken.checkpoint import demo, hub
+from freetoken.checkpoint.ftw import is_ftw, open_ftw
 from freetoken.checkpoint.gguf import split_paths
 from freetoken.checkpoint.gguf_file import open_gguf_file
 from freetoken.checkpoint.hf_directory import open_directory
@@ -25,7 +26,7 @@ def open_model(
     """Opens `model` and checks every tensor of it; loads no weights.
 
     `model`: `demo` or `demo-dense`; a .gguf file (any one of a split set); a directory of safetensors, or with one GGUF
-    model in it; else an id of the Hugging Face hub, for which `revision` is. `hf_overrides` are laid over config.json.
+    model in it, or that `ft checkpoint` wrote; else an id of the Hugging Face hub, for which `revision` is. `hf_overrides` are laid over config.json.
     `progress(what, done_bytes, total_bytes)` hears of downloads. Raises ModelError or ConfigError.
     """
     if model in demo.MODELS:
@@ -33,6 +34,9 @@ def open_model(
         return open_gguf_file(demo.prepare(model, progress), model)
     if os.path.isdir(model):
         folder = os.path.abspath(model)
+        if is_ftw(folder):
+            _no_overrides(hf_overrides, model)
+            return open_ftw(folder)
         gguf = None if os.path.exists(os.path.join(folder, "config.json")) else _only_gguf(folder)
         if gguf is None:
             return open_directory(folder, os.path.basename(folder), hf_overrides)
@@ -51,7 +55,7 @@ def open_model(
 
 def _no_overrides(overrides: Mapping[str, Any] | None, model: str) -> None:
     if overrides:
-        raise ConfigError(f"overrides of config.json do not apply to {model}: a GGUF has no config.json")
+        raise ConfigError(f"overrides of config.json do not apply to {model}: it has no config.json")
 
 
 def _gguf_name(path: str) -> str:

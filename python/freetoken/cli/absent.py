@@ -9,7 +9,6 @@ COMMANDS = {
     "shell": "chat in the terminal",
     "ctl": "control a running server",
     "launch": "start a coding agent on a server",
-    "checkpoint": "convert a model to the FTW container",
     "bench": "measure bandwidths",
     "daemon": "supervise a server",
 }
@@ -73,5 +72,5 @@ def refuse_absent_flags(arguments: Sequence[str]) -> None:
 
 
 def refuse_command(name: str) -> None:
-    print(f"ft: `ft {name}` ({COMMANDS[name]}) is not available in this version; there is `ft serve`", file=sys.stderr)
+    print(f"ft: `ft {name}` ({COMMANDS[name]}) is not available in this version; there are `ft serve` and `ft checkpoint`", file=sys.stderr)
     sys.exit(2)

@@ -10,7 +10,10 @@ import click
 import freetoken
 from freetoken.cli.absent import COMMANDS, refuse_command
 
-_PRESENT = {"serve": ("freetoken.cli.serve", "serve a model over HTTP")}
+_PRESENT = {
+    "serve": ("freetoken.cli.serve", "serve a model over HTTP"),
+    "checkpoint": ("freetoken.cli.checkpoint", "pack a model into an FTW directory"),
+}
 
 
 class LazyGroup(click.Group):

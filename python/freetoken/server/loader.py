@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from freetoken.chat.prompt import ChatPrompter
 from freetoken.chat.renderer import TemplateFault
+from freetoken.checkpoint import ftw
 from freetoken.engine.async_engine import AsyncEngine
 from freetoken.errors import ConfigError
 from freetoken.server.options import ServeOptions
@@ -39,10 +39,7 @@ def compiled_core() -> Core:
 def core_options(options: ServeOptions, files: Any, core: Core) -> dict[str, Any]:
     """The fields of LoadOptions by name."""
     return {
-        "model_spec_json": json.dumps(files.spec),
-        "weight_table_json": json.dumps(files.weight_table),
-        "vocab": core.Vocab(*files.tokenizer.vocab_bytes()),
-        "eos_token_ids": files.eos_token_ids,
+        **ftw.load_options(files, core.Vocab(*files.tokenizer.vocab_bytes())),
         "threads": options.threads,
         "kv_dtype": options.kv_dtype,
         "activations": options.activations,

@@ -65,6 +65,14 @@ class Tokenizer:
             if not (skip_special and flags[token_id] & SPECIAL):
                 yield table[token_id]
 
+    def to_json(self) -> str:
+        """The backend in the form of tokenizer.json."""
+        return self._backend.to_str()
+
+    def settings(self) -> dict[str, int | bool | None]:
+        """What else the constructor takes."""
+        return {"bos_token_id": self.bos_token_id, "add_bos": self.add_bos, "strip_left": self._strip_left}
+
     def vocab_bytes(self) -> tuple[list[bytes], list[int]]:
         """(bytes, flags) by id for the core: what each id adds in the middle of a text; flags 1 special, 2 unused."""
         return self._vocab.bytes, self._vocab.flags
