@@ -1,7 +1,7 @@
-"""FTW directories (docs/ftw.md): a model that the core has packed, with the tokenizer and what the server needs beside it.
+"""FTW directories (docs/ftw.md): a model that the core has packed, with the tokenizer and what the server needs.
 
-The core reads and writes the container; here are the two files it keeps for the host: tokenizer.json, which the `tokenizers`
-package reads as it is, and host.json.
+The core reads and writes the container; here are the two files it keeps for the host: tokenizer.json, which the
+`tokenizers` package reads as it is, and host.json.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ def open_model(
     """Opens `model` and checks every tensor of it; loads no weights.
 
     `model`: `demo` or `demo-dense`; a .gguf file (any one of a split set); a directory of safetensors, or with one GGUF
-    model in it, or that `ft checkpoint` wrote; else an id of the Hugging Face hub, for which `revision` is. `hf_overrides` are laid over config.json.
-    `progress(what, done_bytes, total_bytes)` hears of downloads. Raises ModelError or ConfigError.
+    model in it, or that `ft checkpoint` wrote; else an id of the Hugging Face hub, for which `revision` is.
+    `hf_overrides` are laid over config.json. `progress(what, done_bytes, total_bytes)` hears of downloads. Raises
+    ModelError or ConfigError.
     """
     if model in demo.MODELS:
         _no_overrides(hf_overrides, model)

@@ -72,5 +72,6 @@ def refuse_absent_flags(arguments: Sequence[str]) -> None:
 
 
 def refuse_command(name: str) -> None:
-    print(f"ft: `ft {name}` ({COMMANDS[name]}) is not available in this version; there are `ft serve` and `ft checkpoint`", file=sys.stderr)
+    have = "there are `ft serve` and `ft checkpoint`"
+    print(f"ft: `ft {name}` ({COMMANDS[name]}) is not available in this version; {have}", file=sys.stderr)
     sys.exit(2)

@@ -45,7 +45,8 @@ def checkpoint(
         sys.exit(1)
     try:
         if verify:
-            core.verify_checkpoint(os.path.abspath(model), lambda done, total: display.progress("verifying", done, total))
+            folder = os.path.abspath(model)
+            core.verify_checkpoint(folder, lambda done, total: display.progress("verifying", done, total))
             click.echo(f"{model}: all checksums are right")
         elif info:
             show(model, as_json)

@@ -224,7 +224,8 @@ def test_a_killed_writer_leaves_no_checkpoint(source, tmp_path):
     whole = 0
     for attempt in range(8):
         out = tmp_path / f"out{attempt}"
-        writer = subprocess.Popen([sys.executable, "-c", script, str(source), str(out)], env=env, stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", script, str(source), str(out)]
+        writer = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
         assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
         time.sleep(0.002 * attempt)
         writer.send_signal(signal.SIGKILL)

@@ -59,7 +59,8 @@ def run_cases(model: Path, device: str, cases: int) -> dict[str, int]:
     requests = make_requests(rng)
     with engine(model, threads=1, prefix_cache=False, drafts=False) as running:
         expected = [bits(complete(running, [request])[0]) for request in requests]
-    seen: dict[str, int] = {"cases": 0, "wrong": 0, "preemptions": 0, "cached_prompt_tokens": 0, "accepted_draft_tokens": 0}
+    counted = ("preemptions", "cached_prompt_tokens", "accepted_draft_tokens")
+    seen = dict.fromkeys(("cases", "wrong", *counted), 0)
     seed = 0
     while seen["cases"] < cases:
         seed += 1
@@ -81,7 +82,7 @@ def run_cases(model: Path, device: str, cases: int) -> dict[str, int]:
                 seen["wrong"] += sum(bits(c) != expected[i] for i, c in zip(order, together, strict=True))
                 seen["cases"] += REQUESTS
             stats = running.stats()
-        for name in ("preemptions", "cached_prompt_tokens", "accepted_draft_tokens"):
+        for name in counted:
             seen[name] += stats[name]
     return seen
 
