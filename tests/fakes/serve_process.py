@@ -33,7 +33,8 @@ def serve(settings: dict[str, Any], display: Any) -> int:
         if error := failures.get(settings.get("fail", "")):
             raise error
         return SimpleNamespace(
-            name="tiny", spec={}, weight_table={}, checkpoint_directory="", tokenizer=tokenizer, chat_template=CHATML, eos_token_ids=[259],
+            name="tiny", spec={}, weight_table={}, checkpoint_directory="",
+            tokenizer=tokenizer, chat_template=CHATML, eos_token_ids=[259],
             special_tokens={}, generation_defaults={"temperature": 0.5},
         )  # fmt: skip
 

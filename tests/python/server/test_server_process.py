@@ -151,7 +151,8 @@ def test_what_the_core_is_given():
         plan = staticmethod(lambda options: {"max_sequence_tokens": 9, "kv_tokens": 9})
 
     files = SimpleNamespace(
-        name="tiny", spec={}, weight_table={}, checkpoint_directory="", tokenizer=ByteTokenizer(), chat_template=None, eos_token_ids=[259],
+        name="tiny", spec={}, weight_table={}, checkpoint_directory="",
+        tokenizer=ByteTokenizer(), chat_template=None, eos_token_ids=[259],
         special_tokens={}, generation_defaults={},
     )  # fmt: skip
     options = ServeOptions(
