@@ -115,16 +115,16 @@ def gaps_between(arrivals: list[list[Arrival]], began: float, ended: float) -> l
     return [b.at - a.at for line in arrivals for a, b in itertools.pairwise(line) if b.at > began and a.at < ended]
 
 
-def delivery(trace: list[dict[str, Any]], streams: list[tuple[int, list[Arrival]]]) -> dict[str, Any]:
-    """From each token's sampling to the arrival of its frame, at a client on the same machine."""
-    by_first = {request["first"]: request for request in trace}
+def delivery(trace: dict[str, Any], streams: list[tuple[int, list[Arrival]]]) -> dict[str, Any]:
+    """From each token's sampling until its bytes are on the socket, and until a client on the same machine has them."""
+    by_first = {request["first"]: request for request in trace["requests"]}
     delays = []
     for first, arrivals in streams:
         sampled = [at for count, at in by_first[first]["events"] for _ in range(count)]
         arrived = [arrival.at for arrival in arrivals for _ in arrival.tokens]
         delays += [there - then for then, there in zip(sampled, arrived, strict=True)]
-    clock = next(request["clock"] for request in trace if "clock" in request)
-    return {"from": clock, "tokens": len(delays), "delivery_ms": in_ms(delays)}
+    return {"tokens": len(delays), "client_ms": in_ms(delays), "frames": len(trace["socket_s"]),
+            "socket_ms": in_ms(trace["socket_s"])}  # fmt: skip
 
 
 def wait_ready(process: subprocess.Popen[str], url: str, timeout_s: float = 300) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """`ft serve` that notes when each token was sampled: python bench/e2e/traced_serve.py TRACE serve --model ...
 
-At the end TRACE (JSON) holds per request the first prompt token and [number of tokens, time] of each event, with times
-of the monotonic clock: of the engine (`sampled`), or, where events have none, of the server taking it (`taken`).
+At the end TRACE (JSON) holds: `requests`, for each the first prompt token and [number of tokens, time] of each event, with
+times of the monotonic clock; `socket_s`, for each frame of a stream the seconds from the sampling of its (first) token
+until its bytes were handed to the socket.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 
 from freetoken.cli import main
 from freetoken.engine import async_engine
+from freetoken.server import sse
 
 
 class TracedCore:
@@ -32,23 +35,46 @@ class TracedCore:
 
     def poll(self) -> list[Any]:
         events = self._core.poll()
-        taken = time.monotonic()
         for event in events:
             if event.tokens:
-                time_us = getattr(event, "time_us", 0)
-                self._requests[event.request]["events"].append((len(event.tokens), time_us / 1e6 if time_us else taken))
-                self._requests[event.request]["clock"] = "sampled" if time_us else "taken"
+                self._requests[event.request]["events"].append((len(event.tokens), event.time_us / 1e6))
         return events
+
+
+def trace_sockets(delays_s: list[float]) -> None:
+    """A response's frames are made in the task that writes them, so the task says which events a frame is about."""
+    sampled_us: dict[Any, int] = {}
+    plain_next, plain_write = async_engine.RequestGroup.next, sse.SseResponse._write
+
+    async def traced_next(self: Any, timeout_s: float | None = None) -> Any:
+        events = await plain_next(self, timeout_s)
+        times = [event.time_us for _, event in events if event.tokens]
+        if times:
+            sampled_us[asyncio.current_task()] = min(times)
+        return events
+
+    async def traced_write(self: Any, send: Any) -> None:
+        async def traced_send(message: Any) -> None:
+            await send(message)
+            if (then_us := sampled_us.pop(asyncio.current_task(), None)) is not None:
+                delays_s.append(time.monotonic() - then_us / 1e6)
+
+        await plain_write(self, traced_send)
+
+    async_engine.RequestGroup.next = traced_next  # type: ignore[method-assign]
+    sse.SseResponse._write = traced_write  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
     trace = Path(sys.argv.pop(1))
     requests: dict[int, dict[str, Any]] = {}
+    delays_s: list[float] = []
+    trace_sockets(delays_s)
     plain = async_engine.AsyncEngine.__init__
 
     def traced(self: Any, core: Any) -> None:
         plain(self, TracedCore(core, requests))
 
     async_engine.AsyncEngine.__init__ = traced  # type: ignore[method-assign]
-    atexit.register(lambda: trace.write_text(json.dumps(list(requests.values()))))
+    atexit.register(lambda: trace.write_text(json.dumps({"requests": list(requests.values()), "socket_s": delays_s})))
     main()
