@@ -148,19 +148,20 @@ void Scheduler::add_decodes() {
   plan_.cost.decode_rows = rows_;
 }
 
-int Scheduler::chunk_tokens(double left_us) const {
-  const int rows = limits_.max_rows - rows_;
+// How many tokens of a sequence at `position` may still join the step.
+int Scheduler::chunk_tokens(double left_us, int position) const {
+  const int rows = limits_.max_rows - rows_, taken = plan_.cost.prefill_tokens;
   if (limits_.max_itl_us == 0 || plan_.cost.decode_rows == 0) return rows;
-  if (!cost_.knows_prefill()) return std::min(rows, 4 * kMinChunkTokens);
-  const int by_time = int(std::min(left_us / cost_.prefill_us(1), double(rows)));
-  return std::min({rows, std::max(by_time, kMinChunkTokens), std::max(kChunkGrowth * last_chunk_, 4 * kMinChunkTokens)});
+  if (!cost_.knows_prefill()) return std::min(rows, 4 * kMinChunkTokens - taken);
+  const int by_time = std::max(cost_.prefill_tokens_within(left_us, position), kMinChunkTokens - taken);
+  return std::min({rows, by_time, std::max(kChunkGrowth * last_chunk_, 4 * kMinChunkTokens) - taken});
 }
 
 void Scheduler::start_slice(Sequence* s, double left_us) {
   int count = std::min(s->remaining(), limits_.max_rows);
   if (limits_.chaos_seed == 0) {
     // As many tokens as let one unit fit into a step.
-    const double unit_us = cost_.knows_slices() ? cost_.slice_unit_us(1) : cost_.prefill_us(1) / limits_.units;
+    const double unit_us = cost_.knows_slices() ? cost_.slice_unit_us(1) : cost_.prefill_us(s->computed, 1) / limits_.units;
     count = std::clamp(int(std::min(left_us / unit_us, double(count))), std::min(count, kMinChunkTokens), count);
   }
   if (!make_room(s, s->computed + count)) return;
@@ -185,11 +186,11 @@ void Scheduler::add_slice(Sequence* s, double left_us) {
 void Scheduler::add_prefill() {
   double left_us = kPlanned * double(limits_.max_itl_us) - cost_.decode_us(plan_.cost.decode_rows);
   if (sliced_) return add_slice(sliced_, left_us);
-  int budget = chunk_tokens(left_us);
-  for (size_t i = 0; i < running_.size() && budget > 0; i++) {
+  for (size_t i = 0; i < running_.size(); i++) {
     Sequence* s = running_[i];
     if (s->decoding() || s->remaining() == 0) continue;
-    int count = std::min(s->remaining(), budget);
+    int count = std::min(s->remaining(), chunk_tokens(left_us, s->computed));
+    if (count <= 0) break;
     if (limits_.chaos_seed) {
       if (chaos_() % 4 == 0) {
         start_slice(s, left_us);
@@ -198,7 +199,7 @@ void Scheduler::add_prefill() {
       }
       count = 1 + int(chaos_() % uint64_t(count));
     } else if (limits_.max_itl_us > 0 && plan_.cost.decode_rows > 0 && cost_.knows_prefill() &&
-               cost_.prefill_us(kMinChunkTokens) > left_us && s->remaining() > 2 * kMinChunkTokens) {
+               cost_.prefill_us(s->computed, kMinChunkTokens) > left_us && s->remaining() > 2 * kMinChunkTokens) {
       // Not even the smallest chunk keeps the promise: spread the layers of a large one.
       if (plan_.cost.prefill_tokens > 0) return;
       start_slice(s, left_us);
@@ -211,8 +212,9 @@ void Scheduler::add_prefill() {
     }
     plan_.items.push_back({s, s->computed, count});
     plan_.cost.prefill_tokens += count;
+    plan_.cost.prefill_positions += position_sum(s->computed, count);
+    left_us -= cost_.prefill_us(s->computed, count);
     rows_ += count;
-    budget -= count;
   }
   if (plan_.cost.prefill_tokens > 0) last_chunk_ = plan_.cost.prefill_tokens;
 }

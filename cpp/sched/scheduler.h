@@ -96,7 +96,7 @@ class Scheduler {
   void add_prefill();
   void add_slice(Sequence* sequence, double left_us);
   void start_slice(Sequence* sequence, double left_us);
-  int chunk_tokens(double left_us) const;
+  int chunk_tokens(double left_us, int position) const;
   void unsettle();   // chaos
 
   SchedulerLimits limits_;
