@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,9 +51,28 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
+def _show_cmake_dir(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(cmake_dir())
+        ctx.exit()
+
+
+def cmake_dir() -> str:
+    """The absolute directory with freetoken-config.cmake. UsageError where the package has none."""
+    spec = importlib.util.find_spec("freetoken._core")  # lies where CMake installed it, also in an editable install
+    folder = Path(spec.origin).resolve().parent / "cmake" if spec and spec.origin else None
+    if folder is None or not (folder / "freetoken-config.cmake").is_file():
+        raise click.UsageError("this copy of the package was not installed with its C++ library; run: pip install .")
+    return str(folder)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )
+@click.option(
+    "--cmake-dir", is_flag=True, is_eager=True, expose_value=False, callback=_show_cmake_dir,
+    help="Show where CMake finds the C++ library: -Dfreetoken_DIR=$(ft --cmake-dir)",
+)  # fmt: skip
 def main() -> None:
     """Local inference for mixture-of-experts language models."""
