@@ -13,6 +13,7 @@ void register_errors(py::module_& m);
 void register_events(py::module_& m);
 void register_engine(py::module_& m);
 void register_checkpoint(py::module_& m);
+void register_torch_ops(py::module_& m);
 
 // Raises the Python exception of a Status that is not ok.
 void raise_if_error(const Status& status);

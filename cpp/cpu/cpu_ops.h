@@ -72,6 +72,9 @@ class CpuOps final : public Ops {
   void sample(Queue&, Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override;
   void read(Queue&, Tensor tensor, std::span<float> out) override;
 
+  // In place of route(): a choice made elsewhere, ids and weights [rows][per_token] in rank order, the ids of a row distinct.
+  void set_route(Lane lane, int rows, int experts, int per_token, const int32_t* ids, const float* weights);
+
  private:
   // inner columns of one gate/up block (scratch stays in L2), and floats of scratch for the outputs of down.
   static constexpr int kGatedBlock = 128;

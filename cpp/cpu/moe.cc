@@ -50,6 +50,15 @@ void CpuOps::route(Queue&, Lane lane, Tensor x, const RouteArgs& args) {
   route.group();
 }
 
+void CpuOps::set_route(Lane lane, int rows, int experts, int per_token, const int32_t* ids, const float* weights) {
+  RouteSlot& route = route_[int(lane)];
+  route.start(rows, experts, per_token);
+  const size_t entries = size_t(rows) * size_t(per_token);
+  std::copy_n(ids, entries, route.ids(0));
+  std::copy_n(weights, entries, route.weights(0));
+  route.group();
+}
+
 void CpuOps::moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const ExpertSet& set, ExpertRange part, Tensor out) {
   const ExpertLayout& layout = set.layout;
   const RouteSlot& route = route_[int(lane)];
