@@ -74,8 +74,8 @@ class PackedLinear:
     def __call__(self, x: torch.Tensor, *, activations: str = "auto") -> torch.Tensor:
         """``x`` [rows, in_features] float32 -> [rows, out_features] float32. Zero rows are fine.
 
-        ``activations``: "auto" narrows x to match the weight (bf16 for bf16, int8 per 32 values for q8_0, q4_0, q4_1 and
-        q6_k; f32 and f16 weights take it as it is), "float32" multiplies the decoded weight by x itself.
+        ``activations``: "auto" narrows x to match the weight (bf16 for bf16, int8 per 32 values for q8_0, q4_0, q4_1
+        and q6_k; f32 and f16 weights take it as it is), "float32" multiplies the decoded weight by x itself.
         """
         return torch.from_dlpack(self._core.run(_input(x, "x"), activations))
 
@@ -86,8 +86,8 @@ class PackedLinear:
 def pack_linear(weight: torch.Tensor, bias: torch.Tensor | None = None, *, format: str | None = None) -> PackedLinear:
     """Packs a weight; it and the bias are copied and may go.
 
-    ``weight``: [n, k] of float32, bfloat16 or float16, kept as it is, or quantised as in GGUF: uint8 [n, bytes of a row]
-    with its ``format``, one of q8_0, q4_0, q4_1, q6_k (also f32, f16, bf16 as bytes). ``bias``: [n] float32.
+    ``weight``: [n, k] of float32, bfloat16 or float16, kept as it is, or quantised as in GGUF: uint8 [n, bytes of a
+    row] with its ``format``, one of q8_0, q4_0, q4_1, q6_k (also f32, f16, bf16 as bytes). ``bias``: [n] float32.
     """
     return PackedLinear(_core.PackedLinear(_weight(weight), None if bias is None else _weight(bias), format))
 
@@ -151,9 +151,9 @@ def pack_experts(
 class PagedKv:
     """Keys and values of ``layers`` layers in ``pages`` pages of 64 positions, for :func:`paged_attention`.
 
-    ``v_dim`` (``qk_dim`` when None) is a multiple of 16. ``dtype``: torch.bfloat16 or torch.float32, what keys and values
-    are rounded to. Which page holds which positions of which sequence is the caller's page table; positions that were
-    never written are zeros. Calls on one PagedKv take turns. It cannot be carried over a fork.
+    ``v_dim`` (``qk_dim`` when None) is a multiple of 16. ``dtype``: torch.bfloat16 or torch.float32, what keys and
+    values are rounded to. Which page holds which positions of which sequence is the caller's page table; positions
+    that were never written are zeros. Calls on one PagedKv take turns. It cannot be carried over a fork.
     """
 
     page_tokens: int = _core.PagedKv.page_tokens
@@ -215,7 +215,7 @@ def paged_attention(
 def set_num_threads(threads: int) -> None:
     """Threads that kernels here use, 1 to 1024; 0 is one per core this process may use, the default.
 
-    Counts for all later calls on packed weights and for every PagedKv made later. It says nothing to torch's own threads.
+    Counts for all later calls on packed weights and for every PagedKv made later; torch's own threads are others.
     """
     _core.set_tensor_threads(threads)
 
