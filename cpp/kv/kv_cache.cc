@@ -34,6 +34,14 @@ struct KvCache::State {
   // Pages wholly before this position cannot be attended by `at` or a later position.
   int first_visible(int g, int at) const { return windowed(g) ? std::max(0, at - options.groups[g].window + 1) : 0; }
   int available(int g) const { return pools[g].available() + tree.evictable(g); }
+  // The first page of a match that its sequence holds: what a window needs, and what is there of the slack before it,
+  // without a gap.
+  size_t first_kept(int g, const PrefixTree::Match& match, int length) const {
+    const int needed_from = first_visible(g, length - kMaxTruncateTokens) / page_tokens;
+    int p = int(match.nodes.size());
+    while (p > needed_from && match.nodes[p - 1]->pages[g] != kNoPage) p--;
+    return size_t(p);
+  }
   void drop(int g, int32_t* page) {
     if (*page != kNoPage) tree.unref(g, *page);
     *page = kNoPage;
@@ -48,6 +56,7 @@ struct KvCache::State {
   int usable_match(std::span<const int32_t> tokens, int limit, PrefixTree::Match* match) const;
   PrefixTree::Node* node_before(const SequenceKv& s, std::span<const int32_t> tokens, int index);
   void publish(SequenceKv* s, std::span<const int32_t> tokens, int computed);
+  PrefixTree::Node* insert(SequenceKv* s, PrefixTree::Node* parent, std::span<const int32_t> tokens, int index);
   void release_windows(SequenceKv* s, int computed);
 
   KvCacheOptions options;
@@ -120,8 +129,9 @@ int KvCache::match(std::span<const int32_t> tokens, int limit, SequenceKv* seque
   // available only if nobody else holds them, and will not be once the sequence does.
   if (match.partial) {
     for (int g = 0; g < st.groups() && match.partial; g++) {
-      int locked = match.partial->pages[g] != kNoPage && st.pools[g].refs(match.partial->pages[g]) == 1;
-      for (const PrefixTree::Node* node : match.nodes) locked += node->pages[g] != kNoPage && st.pools[g].refs(node->pages[g]) == 1;
+      auto locks = [&](const PrefixTree::Node* node) { return node->pages[g] != kNoPage && st.pools[g].refs(node->pages[g]) == 1; };
+      int locked = locks(match.partial);
+      for (size_t p = st.first_kept(g, match, length); p < match.nodes.size(); p++) locked += locks(match.nodes[p]);
       if (st.available(g) - locked >= 1) continue;
       length = st.usable_match(tokens, length - match.partial_tokens, &match);
       if (match.partial) {  // a window cut it further, into the middle of a page again: not worth another page
@@ -132,12 +142,11 @@ int KvCache::match(std::span<const int32_t> tokens, int limit, SequenceKv* seque
   }
   st.tree.touch(match);
   for (int g = 0; g < st.groups(); g++) {
-    const int needed_from = st.first_visible(g, length - kMaxTruncateTokens);
-    for (size_t p = 0; p < match.nodes.size(); p++) {
-      int32_t page = match.nodes[p]->pages[g];
-      if (int(p + 1) * st.page_tokens <= needed_from) page = kNoPage;
-      if (page != kNoPage) st.tree.ref(g, page);
-      sequence->pages[g].push_back(page);
+    const size_t kept = st.first_kept(g, match, length);
+    sequence->pages[g].assign(kept, kNoPage);
+    for (size_t p = kept; p < match.nodes.size(); p++) {
+      st.tree.ref(g, match.nodes[p]->pages[g]);
+      sequence->pages[g].push_back(match.nodes[p]->pages[g]);
     }
   }
   if (match.partial) {
@@ -201,22 +210,24 @@ PrefixTree::Node* KvCache::State::node_before(const SequenceKv& s, std::span<con
 }
 
 void KvCache::State::publish(SequenceKv* s, std::span<const int32_t> tokens, int computed) {
-  if (!options.prefix_cache) return;
-  std::vector<int32_t> mine(size_t(groups()), kNoPage);
-  auto insert = [&](int p, int count) {
-    PrefixTree::Node* parent = node_before(*s, tokens, p);
-    if (p > 0 && !parent) return false;  // what came before is no longer in the tree
-    bool any = false;
-    for (int g = 0; g < groups(); g++) mine[g] = s->pages[g][p], any |= mine[g] != kNoPage;
-    if (!any) return tree.find(tokens, (p + 1) * page_tokens).nodes.size() > size_t(p);
-    tree.insert(parent, tokens.subspan(size_t(p) * page_tokens, size_t(count)), mine);
-    for (int g = 0; g < groups(); g++) s->pages[g][p] = mine[g];
-    return true;
-  };
+  if (!options.prefix_cache || s->published_tokens + page_tokens > computed) return;
+  PrefixTree::Node* parent = node_before(*s, tokens, s->published_tokens / page_tokens);
+  if (s->published_tokens > 0 && !parent) return;  // what came before is no longer in the tree
   while (s->published_tokens + page_tokens <= computed) {
-    if (!insert(s->published_tokens / page_tokens, page_tokens)) return;
+    parent = insert(s, parent, tokens.subspan(size_t(s->published_tokens), size_t(page_tokens)), s->published_tokens / page_tokens);
+    if (!parent) return;
     s->published_tokens += page_tokens;
   }
+}
+
+// Puts page `index` into the tree. Null where it cannot be: the sequence no longer has it, nor has the tree.
+PrefixTree::Node* KvCache::State::insert(SequenceKv* s, PrefixTree::Node* parent, std::span<const int32_t> tokens, int index) {
+  std::vector<int32_t> mine;
+  for (int g = 0; g < groups(); g++) mine.push_back(s->pages[g][index]);
+  if (std::all_of(mine.begin(), mine.end(), [](int32_t page) { return page == kNoPage; })) return tree.child(parent, tokens);
+  PrefixTree::Node* node = tree.insert(parent, tokens, mine);
+  for (int g = 0; g < groups(); g++) s->pages[g][index] = mine[g];
+  return node;
 }
 
 void KvCache::State::release_windows(SequenceKv* s, int computed) {
@@ -250,12 +261,8 @@ void KvCache::release(SequenceKv* sequence, std::span<const int32_t> tokens, int
     st.publish(sequence, tokens, computed);
     const int p = computed / st.page_tokens, count = computed % st.page_tokens;
     PrefixTree::Node* parent = p > 0 && count > 0 ? st.node_before(*sequence, tokens, p) : nullptr;
-    if (st.options.prefix_cache && count > 0 && sequence->published_tokens == p * st.page_tokens && (p == 0 || parent)) {
-      std::vector<int32_t> mine;
-      for (int g = 0; g < st.groups(); g++) mine.push_back(sequence->pages[g][p]);
-      st.tree.insert(parent, tokens.subspan(size_t(p) * st.page_tokens, size_t(count)), mine);
-      for (int g = 0; g < st.groups(); g++) sequence->pages[g][p] = mine[g];
-    }
+    if (st.options.prefix_cache && count > 0 && sequence->published_tokens == p * st.page_tokens && (p == 0 || parent))
+      st.insert(sequence, parent, tokens.subspan(size_t(p) * st.page_tokens, size_t(count)), p);
   }
   for (int g = 0; g < int(sequence->pages.size()); g++)
     for (int32_t& page : sequence->pages[g]) st.drop(g, &page);

@@ -16,6 +16,20 @@ PrefixTree::PrefixTree(std::vector<PagePool>& pools, std::vector<uint8_t> keep_n
   for (const PagePool& pool : pools) owner_.emplace_back(size_t(pool.total()), nullptr);
 }
 
+// One by one: a chain as deep as a long text has pages would be destroyed recursively.
+PrefixTree::~PrefixTree() {
+  std::vector<std::unique_ptr<Node>> rest;
+  auto take_children = [&](Node& node) {
+    for (auto& [tokens, child] : node.children) rest.push_back(std::move(child));
+    node.children.clear();
+  };
+  for (take_children(root_); !rest.empty();) {
+    const std::unique_ptr<Node> node = std::move(rest.back());
+    rest.pop_back();
+    take_children(*node);
+  }
+}
+
 bool PrefixTree::sole(int group, int32_t page) const { return page != kNoPage && pools_[group].refs(page) == 1; }
 
 // A leaf whose pages are all the tree's alone.
@@ -62,14 +76,19 @@ PrefixTree::Match PrefixTree::find(std::span<const int32_t> tokens, int limit) c
 }
 
 void PrefixTree::touch(const Match& match) {
-  tick_++;
   auto use = [&](Node* node) {
     forget(*node);
-    node->tick = tick_;
+    node->tick = ++tick_;
     remember(*node);
   };
   for (Node* node : match.nodes) use(node);
   if (match.partial) use(match.partial);
+}
+
+PrefixTree::Node* PrefixTree::child(Node* parent, std::span<const int32_t> tokens) const {
+  const Node& above = parent ? *parent : root_;
+  const auto it = above.children.find(tokens);
+  return it != above.children.end() ? it->second.get() : nullptr;
 }
 
 PrefixTree::Node* PrefixTree::insert(Node* parent, std::span<const int32_t> tokens, std::span<int32_t> pages) {
@@ -97,6 +116,8 @@ PrefixTree::Node* PrefixTree::insert(Node* parent, std::span<const int32_t> toke
     forget(*node);
   }
   node->tick = tick_;
+  // Before the pages are taken over: one of them may be that of such a leaf, written further since.
+  remove_prefixes(*parent, tokens);
   for (size_t g = 0; g < pools_.size(); g++) {
     int32_t& mine = pages[g];
     if (mine == kNoPage || mine == node->pages[g]) continue;
@@ -112,11 +133,11 @@ PrefixTree::Node* PrefixTree::insert(Node* parent, std::span<const int32_t> toke
     }
   }
   remember(*node);
-  remove_prefixes(*parent, tokens);
   return node;
 }
 
-// Leaves whose tokens are the beginning of `tokens` hold nothing that the node of `tokens` does not.
+// Leaves whose tokens are the beginning of `tokens` hold nothing that the node of `tokens` does not. Whoever else holds
+// their pages keeps them.
 void PrefixTree::remove_prefixes(Node& parent, std::span<const int32_t> tokens) {
   for (std::span<const int32_t> key = tokens;;) {
     auto it = parent.children.lower_bound(key);
@@ -125,13 +146,12 @@ void PrefixTree::remove_prefixes(Node& parent, std::span<const int32_t> tokens) 
     const int common = common_prefix(before->tokens, key);
     if (common == 0) return;
     if (common == int(before->tokens.size())) {
-      if (removable(*before)) remove(before);
       key = key.first(size_t(common));
+      remove(before);
     } else {
       key = key.first(size_t(common));
       // A child with exactly these tokens is not below its own lower bound.
-      if (auto exact = parent.children.find(key); exact != parent.children.end() && removable(*exact->second))
-        remove(exact->second.get());
+      if (const auto exact = parent.children.find(key); exact != parent.children.end()) remove(exact->second.get());
     }
   }
 }
@@ -158,6 +178,7 @@ void PrefixTree::unref(int group, int32_t page) {
   forget(*node);
   pools_[group].unref(page);
   evictable_[group]++;
+  node->tick = ++tick_;  // in use until now
   remember(*node);
 }
 
@@ -167,7 +188,7 @@ void PrefixTree::drop_page(Node& node, int group) {
   if (page == kNoPage) return;
   owner_[group][page] = nullptr;
   node.pages[group] = kNoPage;
-  if (pools_[group].refs(page) == 1) evictable_[group]--, evicted_pages_++;
+  if (pools_[group].refs(page) == 1) evictable_[group]--;
   pools_[group].unref(page);
 }
 
@@ -188,8 +209,13 @@ void PrefixTree::remove_if_empty(Node* node) {
 }
 
 void PrefixTree::evict(int group) {
-  if (keep_nodes_[group]) return remove(leaves_.begin()->second);
+  if (keep_nodes_[group]) {
+    Node* leaf = leaves_.begin()->second;
+    evicted_pages_ += std::count_if(leaf->pages.begin(), leaf->pages.end(), [](int32_t page) { return page != kNoPage; });
+    return remove(leaf);
+  }
   Node* node = droppable_[group].begin()->second;
+  evicted_pages_++;
   forget(*node);
   drop_page(*node, group);
   remember(*node);
@@ -226,6 +252,9 @@ std::string PrefixTree::check() const {
     }
     if (empty) wrong += "an empty leaf; ";
     if (int(node.tokens.size()) < page_tokens_ && !node.children.empty()) wrong += "a partial page has children; ";
+    if (const auto next = node.parent->children.upper_bound(std::span<const int32_t>(node.tokens));
+        next != node.parent->children.end() && common_prefix(node.tokens, next->second->tokens) == int(node.tokens.size()))
+      wrong += "a leaf is the beginning of another node; ";
     if (removable(node)) leaves++;
     if (removable(node) != (leaves_.count({node.tick, const_cast<Node*>(&node)}) > 0)) wrong += "a leaf is not in order of age; ";
   });

@@ -44,10 +44,15 @@ class PrefixTree {
 
   // keep_nodes[g]: group g keeps everything, so its pages decide about nodes; else it is a window group.
   PrefixTree(std::vector<PagePool>& pools, std::vector<uint8_t> keep_nodes, int page_tokens);
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
 
   // The longest common prefix with tokens[0, limit), whatever pages are there.
   Match find(std::span<const int32_t> tokens, int limit) const;
   void touch(const Match& match);
+  // The child of `parent` (null: the root) that has exactly these tokens, or null.
+  Node* child(Node* parent, std::span<const int32_t> tokens) const;
 
   // Puts a page's worth of tokens (a whole page, or the rest in the end) under `parent` (null: the root). Pages are those of
   // a sequence: where the tree has the same node already, they are replaced by the tree's and given back. Returns the node;
