@@ -35,6 +35,9 @@ Status EngineLoop::submit(Request request, RequestId* id) {
   if (!scheduler_.fits(tokens))
     return InvalidArgument("prompt and completion of " + std::to_string(tokens) + " tokens need more KV cache than there is (" +
                            std::to_string(kv_capacity_tokens_) + " tokens)");
+  if (request.n > parts_.max_queued)
+    return InvalidArgument("n is " + std::to_string(request.n) + ", more than the " + std::to_string(parts_.max_queued) +
+                           " places of the queue");
   const std::lock_guard lock(mutex_);
   FT_RETURN_IF_ERROR(health_);
   if (stop_) return Cancelled("the engine has been shut down");

@@ -255,10 +255,14 @@ void EngineLoop::take_token(Choice& choice, const SampleResult& result) {
     choice.event.prompt_logprobs = std::move(choice.prompt_logprobs);
     choice.event.logits = std::move(choice.prompt_logits);
   }
-  if (result.token < 0)
+  if (result.token < 0) {
+    // What a request bans is up to it: the sampler then has nothing left, as with a row that is not finite.
+    const bool banned = !choice.owner.request.sampling.logit_bias.empty() || choice.owner.request.min_tokens > 0;
     return finish_all(choice.owner, FinishReason::kError,
-                      Internal("the model's logits at position " + std::to_string(choice.tokens.size() - 1) +
-                               " are not finite: no token can be drawn"));
+                      Internal("no token can be drawn at position " + std::to_string(choice.tokens.size()) +
+                               (banned ? ": logit_bias and min_tokens ban every token, or the model's logits are not finite"
+                                       : ": the model's logits are not finite")));
+  }
   choice.tokens.push_back(result.token);
   choice.event.tokens.push_back(result.token);
   const Request& request = choice.owner.request;

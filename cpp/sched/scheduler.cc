@@ -30,6 +30,7 @@ void Scheduler::remove(Sequence* s) {
     waiting_.erase(key(*s));
     kv_.release(&s->start);
   }
+  s->slot = -1;
   if (sliced_ == s) sliced_ = nullptr;
   for (auto& [unused, other] : waiting_)
     if (other->leader == s) other->leader = nullptr;
@@ -133,7 +134,8 @@ void Scheduler::add_decodes() {
     Sequence* s = running_[i];
     if (!s->decoding()) continue;
     if (limits_.chaos_seed && chaos_() % 8 == 0) continue;
-    const int most = std::min(limits_.max_rows - rows_ - 1, kMaxTruncateTokens);
+    const int others = int(running_.size() - i) - 1;  // a row for each of them: drafts are no reason to wait
+    const int most = std::min(limits_.max_rows - rows_ - 1 - others, kMaxTruncateTokens);
     if (int(s->drafts.size()) > most) s->drafts.resize(std::max(most, 0));
     if (rows_ >= limits_.max_rows) break;
     if (!s->drafts.empty() && !kv_.append(&s->kv, s->computed, s->computed + 1 + int(s->drafts.size()))) s->drafts.clear();

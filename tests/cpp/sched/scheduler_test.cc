@@ -196,6 +196,31 @@ TEST(Scheduler, OneThatDoesNotFitIsOvertakenOnlySoOften) {
   EXPECT_EQ(overtook, kMaxSkips);
 }
 
+// A step of few rows: who proposes drafts takes no row that another running request needs.
+TEST(Scheduler, DraftsLeaveARowToEveryRunningRequest) {
+  std::mt19937 rng(1);
+  Driver driver({.max_running = 4, .max_rows = 6}, one_group(16));
+  std::vector<Sequence*> all;
+  for (int i = 0; i < 4; i++) all.push_back(driver.add(1, 50));
+  driver.step(rng);
+  for (Sequence* s : all) s->drafts = {1, 2, 3, 4};
+  const StepPlan& plan = driver.scheduler.compose();
+  ASSERT_EQ(plan.items.size(), 4u) << "everybody who decodes gets a token";
+  EXPECT_EQ(plan.items[0].count, 3) << "the two rows that nobody needs";
+  for (size_t i = 1; i < 4; i++) EXPECT_EQ(plan.items[i].count, 1);
+}
+
+// A choice that has ended is no longer asked for drafts: it must not look as if it ran.
+TEST(Scheduler, WhatIsRemovedHasNoSlot) {
+  std::mt19937 rng(1);
+  Driver driver({.max_running = 2, .max_rows = 6}, one_group(16));
+  Sequence* s = driver.add(3, 50);
+  driver.step(rng);
+  ASSERT_GE(s->slot, 0);
+  driver.scheduler.remove(s);
+  EXPECT_EQ(s->slot, -1);
+}
+
 TEST(Scheduler, FitsIsAboutTheWholePool) {
   Driver d({.max_running = 1, .max_rows = 512}, one_group(3));
   EXPECT_TRUE(d.scheduler.fits(192));
