@@ -16,7 +16,7 @@ import numpy as np
 from support import device as devices
 from support.device import DEVICES
 
-__all__ = ["DEVICES", "EXACT", "Completion", "complete", "engine", "greedy_request", "load_options", "take"]
+__all__ = ["DEVICES", "EXACT", "Completion", "add_event", "complete", "engine", "greedy_request", "load_options"]
 
 EXACT = {"kv_dtype": "float32", "activations": "float32"}
 
@@ -86,13 +86,13 @@ def complete(
         waiting = waiting[take:]
         ready, _, _ = select.select([running.event_fd()], [], [], 0 if waiting else 1.0)
         for event in running.poll() if ready else []:
-            take(results[event.request], event)
+            add_event(results[event.request], event)
         if time.monotonic() > deadline:
             raise TimeoutError(f"not finished after {timeout_s} s; health: {running.health()}")
     return [results[i] for i in ids]
 
 
-def take(completion: Completion, event: Any) -> None:
+def add_event(completion: Completion, event: Any) -> None:
     """Adds an event to its completion; RuntimeError where it reports an error."""
     if event.finish == "error":
         raise RuntimeError(event.error)

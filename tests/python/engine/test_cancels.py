@@ -10,10 +10,12 @@ import time
 import pytest
 
 from oracle import make
-from support.engine import EXACT, Completion, complete, engine, take
+from support.engine import EXACT, Completion, add_event, complete, engine
 
-OPTIONS = {**EXACT, "threads": 2, "max_running_requests": 6, "max_batch_tokens": 48, "kv_tokens": 1024, "max_sequence_tokens": 512,
-           "max_queued_requests": 4096}  # fmt: skip
+OPTIONS = {
+    **EXACT, "threads": 2, "max_running_requests": 6, "max_batch_tokens": 48, "kv_tokens": 1024,
+    "max_sequence_tokens": 512, "max_queued_requests": 4096,
+}  # fmt: skip
 KINDS = 20
 TIMEOUT_S = 400
 
@@ -67,7 +69,7 @@ def test_random_cancels_among_many(requests, cancels, chaos_seed):
             due = [(wait - 1, request_id) for wait, request_id in due if wait > 0]
             ready, _, _ = select.select([running.event_fd()], [], [], 0.2)
             for event in running.poll() if ready else []:
-                take(results[event.request], event)
+                add_event(results[event.request], event)
                 if event.finish is not None:
                     unfinished.discard(event.request)
             assert time.monotonic() < deadline, running.stats()
