@@ -60,4 +60,5 @@ PYBIND11_MODULE(_testing, m) {
     return names;
   });
   freetoken::bindings::register_sample(m);
+  freetoken::bindings::register_kv(m);
 }

@@ -6,6 +6,7 @@ namespace freetoken::bindings {
 
 namespace py = pybind11;
 
+void register_kv(py::module_& m);
 void register_sample(py::module_& m);
 
 }  // namespace freetoken::bindings

@@ -80,12 +80,14 @@ class KvCache {
   // Positions below `computed` are final and in the cache on the device: publishes whole pages in the tree, lets go of
   // pages that fell out of the windows.
   void commit(SequenceKv* sequence, std::span<const int32_t> tokens, int computed);
-  // Gives back pages beyond `to` (not below published - kMaxTruncateTokens).
+  // Gives back pages beyond `to`: at most kMaxTruncateTokens below what was committed, and not below where the sequence
+  // was matched or restored.
   void truncate(SequenceKv* sequence, int to);
   // Ends the sequence: its `computed` tokens stay in the tree as far as the cache keeps prefixes, the partial last page
   // too. computed may be 0 (nothing of it is worth keeping).
   void release(SequenceKv* sequence, std::span<const int32_t> tokens, int computed);
 
+  // `at` is not below where the sequence was matched or restored: what a window needs before that may not be there.
   KvSnapshot snapshot(const SequenceKv& sequence, int at);
   // A new sequence that starts from the snapshot; shares its pages, writes copies. False when there is no page for one.
   bool restore(const KvSnapshot& snapshot, SequenceKv* sequence);
