@@ -140,7 +140,6 @@ int KvCache::match(std::span<const int32_t> tokens, int limit, SequenceKv* seque
       }
     }
   }
-  st.tree.touch(match);
   for (int g = 0; g < st.groups(); g++) {
     const size_t kept = st.first_kept(g, match, length);
     sequence->pages[g].assign(kept, kNoPage);
@@ -252,7 +251,6 @@ void KvCache::truncate(SequenceKv* sequence, int to) {
       sequence->pages[g].pop_back();
     }
   sequence->reserved_tokens = std::min(sequence->reserved_tokens, int(pages) * st.page_tokens);
-  sequence->published_tokens = std::min(sequence->published_tokens, to / st.page_tokens * st.page_tokens);
 }
 
 void KvCache::release(SequenceKv* sequence, std::span<const int32_t> tokens, int computed) {

@@ -75,16 +75,6 @@ PrefixTree::Match PrefixTree::find(std::span<const int32_t> tokens, int limit) c
   }
 }
 
-void PrefixTree::touch(const Match& match) {
-  auto use = [&](Node* node) {
-    forget(*node);
-    node->tick = ++tick_;
-    remember(*node);
-  };
-  for (Node* node : match.nodes) use(node);
-  if (match.partial) use(match.partial);
-}
-
 PrefixTree::Node* PrefixTree::child(Node* parent, std::span<const int32_t> tokens) const {
   const Node& above = parent ? *parent : root_;
   const auto it = above.children.find(tokens);

@@ -33,7 +33,7 @@ class PrefixTree {
     Node* parent = nullptr;
     std::vector<int32_t> tokens;
     std::vector<int32_t> pages;   // per group; kNoPage where there is none
-    uint64_t tick = 0;            // last use
+    uint64_t tick = 0;            // last use: when it was put here, or when the last who held a page of it let go
     std::map<std::span<const int32_t>, std::unique_ptr<Node>, TokenLess> children;  // keys point into the children
   };
   struct Match {
@@ -50,7 +50,6 @@ class PrefixTree {
 
   // The longest common prefix with tokens[0, limit), whatever pages are there.
   Match find(std::span<const int32_t> tokens, int limit) const;
-  void touch(const Match& match);
   // The child of `parent` (null: the root) that has exactly these tokens, or null.
   Node* child(Node* parent, std::span<const int32_t> tokens) const;
 

@@ -3,7 +3,7 @@
 #include <random>
 #include <set>
 
-#include "kv_device.h"
+#include "kv/kv_device.h"
 
 namespace freetoken {
 namespace {
