@@ -129,7 +129,9 @@ int KvCache::match(std::span<const int32_t> tokens, int limit, SequenceKv* seque
   // available only if nobody else holds them, and will not be once the sequence does.
   if (match.partial) {
     for (int g = 0; g < st.groups() && match.partial; g++) {
-      auto locks = [&](const PrefixTree::Node* node) { return node->pages[g] != kNoPage && st.pools[g].refs(node->pages[g]) == 1; };
+      auto locks = [&](const PrefixTree::Node* node) {
+        return node->pages[g] != kNoPage && st.pools[g].refs(node->pages[g]) == 1;
+      };
       int locked = locks(match.partial);
       for (size_t p = st.first_kept(g, match, length); p < match.nodes.size(); p++) locked += locks(match.nodes[p]);
       if (st.available(g) - locked >= 1) continue;
@@ -213,17 +215,20 @@ void KvCache::State::publish(SequenceKv* s, std::span<const int32_t> tokens, int
   PrefixTree::Node* parent = node_before(*s, tokens, s->published_tokens / page_tokens);
   if (s->published_tokens > 0 && !parent) return;  // what came before is no longer in the tree
   while (s->published_tokens + page_tokens <= computed) {
-    parent = insert(s, parent, tokens.subspan(size_t(s->published_tokens), size_t(page_tokens)), s->published_tokens / page_tokens);
+    parent = insert(s, parent, tokens.subspan(size_t(s->published_tokens), size_t(page_tokens)),
+                    s->published_tokens / page_tokens);
     if (!parent) return;
     s->published_tokens += page_tokens;
   }
 }
 
 // Puts page `index` into the tree. Null where it cannot be: the sequence no longer has it, nor has the tree.
-PrefixTree::Node* KvCache::State::insert(SequenceKv* s, PrefixTree::Node* parent, std::span<const int32_t> tokens, int index) {
+PrefixTree::Node* KvCache::State::insert(SequenceKv* s, PrefixTree::Node* parent, std::span<const int32_t> tokens,
+                                         int index) {
   std::vector<int32_t> mine;
   for (int g = 0; g < groups(); g++) mine.push_back(s->pages[g][index]);
-  if (std::all_of(mine.begin(), mine.end(), [](int32_t page) { return page == kNoPage; })) return tree.child(parent, tokens);
+  if (std::all_of(mine.begin(), mine.end(), [](int32_t page) { return page == kNoPage; }))
+    return tree.child(parent, tokens);
   PrefixTree::Node* node = tree.insert(parent, tokens, mine);
   for (int g = 0; g < groups(); g++) s->pages[g][index] = mine[g];
   return node;
@@ -233,7 +238,8 @@ void KvCache::State::release_windows(SequenceKv* s, int computed) {
   for (int g = 0; g < groups(); g++) {
     if (!windowed(g)) continue;
     const int end = first_visible(g, computed - kMaxTruncateTokens) / page_tokens;  // pages wholly before
-    for (int p = std::min(end, int(s->pages[g].size())) - 1; p >= 0 && s->pages[g][p] != kNoPage; p--) drop(g, &s->pages[g][p]);
+    for (int p = std::min(end, int(s->pages[g].size())) - 1; p >= 0 && s->pages[g][p] != kNoPage; p--)
+      drop(g, &s->pages[g][p]);
   }
 }
 
@@ -327,7 +333,8 @@ KvCacheStats KvCache::stats() const {
   return stats;
 }
 
-std::string KvCache::check(std::span<const SequenceKv* const> sequences, std::span<const KvSnapshot* const> snapshots) const {
+std::string KvCache::check(std::span<const SequenceKv* const> sequences,
+                           std::span<const KvSnapshot* const> snapshots) const {
   const State& st = *state_;
   std::string wrong = st.tree.check();
   for (int g = 0; g < st.groups(); g++) {
@@ -344,8 +351,8 @@ std::string KvCache::check(std::span<const SequenceKv* const> sequences, std::sp
       held[page] += st.tree.owner(g, page) != nullptr;
       free += held[page] == 0;
       if (held[page] != st.pools[g].refs(page))
-        wrong += "group " + std::to_string(g) + " page " + std::to_string(page) + " is held " + std::to_string(held[page]) +
-                 " times, counted " + std::to_string(st.pools[g].refs(page)) + "; ";
+        wrong += "group " + std::to_string(g) + " page " + std::to_string(page) + " is held " +
+                 std::to_string(held[page]) + " times, counted " + std::to_string(st.pools[g].refs(page)) + "; ";
     }
     if (free != st.pools[g].available())
       wrong += "group " + std::to_string(g) + " has " + std::to_string(free) + " pages nobody holds, " +

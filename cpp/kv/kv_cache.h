@@ -1,9 +1,9 @@
 // KvCache: which pages hold which tokens of which sequence, and what of it can be used again.
 //
-// Every KV group has a pool of pages of page_tokens positions. A sequence holds one list of pages per group; entry i covers
-// positions [i * page_tokens, (i + 1) * page_tokens). Pages are counted references: the prefix tree, snapshots and sequences
-// may hold the same page, and whoever is about to write a page that others hold gets a copy of it first. Bytes are never
-// touched here: what must be copied is handed to the caller as PageCopy.
+// Every KV group has a pool of pages of page_tokens positions. A sequence holds one list of pages per group; entry i
+// covers positions [i * page_tokens, (i + 1) * page_tokens). Pages are counted references: the prefix tree, snapshots
+// and sequences may hold the same page, and whoever is about to write a page that others hold gets a copy of it first.
+// Bytes are never touched here: what must be copied is handed to the caller as PageCopy.
 //
 // Window groups (Retention::kWindow) give pages back that no later position can attend to; their entry is then kNoPage.
 // Not thread-safe (engine thread).
@@ -20,7 +20,8 @@
 namespace freetoken {
 
 constexpr int32_t kNoPage = -1;
-// A sequence can be truncated by this many tokens below what was committed: rejected drafts. Window groups keep the pages.
+// A sequence can be truncated by this many tokens below what was committed: rejected drafts. Window groups keep the
+// pages.
 constexpr int kMaxTruncateTokens = 16;
 
 // The pages of one sequence. Made by KvCache, released through it.
@@ -78,7 +79,8 @@ class KvCache {
   // >= from_tokens). Evicts cached pages as needed. False, and nothing changed, when there are not enough.
   bool append(SequenceKv* sequence, int from_tokens, int to_tokens);
   // Positions below `computed` are final and in the cache on the device: publishes whole pages in the tree, lets go of
-  // pages that fell out of the windows.
+  // pages that fell out of the windows. Where the tree has the same page already, the sequence goes on with the tree's and
+  // its own is free: the same text takes its pages once, however many sequences compute it at the same time.
   void commit(SequenceKv* sequence, std::span<const int32_t> tokens, int computed);
   // Gives back pages beyond `to`: at most kMaxTruncateTokens below what was committed, and not below where the sequence
   // was matched or restored.

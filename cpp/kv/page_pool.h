@@ -16,7 +16,8 @@ class PagePool {
   // A free page with one reference. There must be one.
   int32_t allocate();
   void ref(int32_t page) { refs_[page]++; }
-  // The page is free when nobody holds it; returns what is left. Freed pages are reused last-in first-out: they are warm.
+  // The page is free when nobody holds it; returns what is left. Freed pages are reused last-in first-out: they are
+  // warm.
   int unref(int32_t page);
 
  private:

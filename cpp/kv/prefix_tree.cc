@@ -12,7 +12,11 @@ int common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 }  // namespace
 
 PrefixTree::PrefixTree(std::vector<PagePool>& pools, std::vector<uint8_t> keep_nodes, int page_tokens)
-    : pools_(pools), keep_nodes_(std::move(keep_nodes)), page_tokens_(page_tokens), evictable_(pools.size(), 0), droppable_(pools.size()) {
+    : pools_(pools),
+      keep_nodes_(std::move(keep_nodes)),
+      page_tokens_(page_tokens),
+      evictable_(pools.size(), 0),
+      droppable_(pools.size()) {
   for (const PagePool& pool : pools) owner_.emplace_back(size_t(pool.total()), nullptr);
 }
 
@@ -194,14 +198,16 @@ void PrefixTree::remove(Node* leaf) {
 }
 
 void PrefixTree::remove_if_empty(Node* node) {
-  if (node->children.empty() && std::all_of(node->pages.begin(), node->pages.end(), [](int32_t p) { return p == kNoPage; }))
+  if (node->children.empty() &&
+      std::all_of(node->pages.begin(), node->pages.end(), [](int32_t p) { return p == kNoPage; }))
     remove(node);
 }
 
 void PrefixTree::evict(int group) {
   if (keep_nodes_[group]) {
     Node* leaf = leaves_.begin()->second;
-    evicted_pages_ += std::count_if(leaf->pages.begin(), leaf->pages.end(), [](int32_t page) { return page != kNoPage; });
+    evicted_pages_ +=
+        std::count_if(leaf->pages.begin(), leaf->pages.end(), [](int32_t page) { return page != kNoPage; });
     return remove(leaf);
   }
   Node* node = droppable_[group].begin()->second;
@@ -238,22 +244,28 @@ std::string PrefixTree::check() const {
       owned[g]++;
       if (owner_[g][page] != &node) wrong += "page " + std::to_string(page) + " has another owner; ";
       if (sole(int(g), page)) evictable[g]++;
-      if (!keep_nodes_[g] && sole(int(g), page)) droppable[g] += droppable_[g].count({node.tick, const_cast<Node*>(&node)});
+      if (!keep_nodes_[g] && sole(int(g), page))
+        droppable[g] += droppable_[g].count({node.tick, const_cast<Node*>(&node)});
     }
     if (empty) wrong += "an empty leaf; ";
     if (int(node.tokens.size()) < page_tokens_ && !node.children.empty()) wrong += "a partial page has children; ";
     if (const auto next = node.parent->children.upper_bound(std::span<const int32_t>(node.tokens));
-        next != node.parent->children.end() && common_prefix(node.tokens, next->second->tokens) == int(node.tokens.size()))
+        next != node.parent->children.end() &&
+        common_prefix(node.tokens, next->second->tokens) == int(node.tokens.size()))
       wrong += "a leaf is the beginning of another node; ";
     if (removable(node)) leaves++;
-    if (removable(node) != (leaves_.count({node.tick, const_cast<Node*>(&node)}) > 0)) wrong += "a leaf is not in order of age; ";
+    if (removable(node) != (leaves_.count({node.tick, const_cast<Node*>(&node)}) > 0))
+      wrong += "a leaf is not in order of age; ";
   });
-  if (leaves != leaves_.size()) wrong += "removable leaves: " + std::to_string(leaves) + ", known " + std::to_string(leaves_.size()) + "; ";
+  if (leaves != leaves_.size())
+    wrong += "removable leaves: " + std::to_string(leaves) + ", known " + std::to_string(leaves_.size()) + "; ";
   for (size_t g = 0; g < pools_.size(); g++) {
-    if (evictable[g] != evictable_[g]) wrong += "evictable: " + std::to_string(evictable[g]) + ", known " + std::to_string(evictable_[g]) + "; ";
+    if (evictable[g] != evictable_[g])
+      wrong += "evictable: " + std::to_string(evictable[g]) + ", known " + std::to_string(evictable_[g]) + "; ";
     const int known = int(std::count_if(owner_[g].begin(), owner_[g].end(), [](const Node* n) { return n; }));
     if (known != owned[g]) wrong += "owned: " + std::to_string(owned[g]) + ", known " + std::to_string(known) + "; ";
-    if (!keep_nodes_[g] && (droppable[g] != droppable_[g].size() || int(droppable[g]) != evictable_[g])) wrong += "droppable pages are not in order of age; ";
+    if (!keep_nodes_[g] && (droppable[g] != droppable_[g].size() || int(droppable[g]) != evictable_[g]))
+      wrong += "droppable pages are not in order of age; ";
   }
   return wrong;
 }

@@ -1,11 +1,12 @@
 // PrefixTree: pages of finished and running sequences by the tokens they hold.
 //
-// A node is one page: its tokens (a whole page, or fewer in a leaf) and the page of every group. Children are ordered by
-// their tokens, so the child that shares most with a given text is a neighbour of the place where that text would stand:
-// thousands of children with a long common start cost a logarithm. The tree holds one reference to each of its pages; a page
-// nobody else holds (one reference) can be evicted. Whoever holds a page of a full group also holds those of all nodes
-// above it, so what can be evicted is always a whole subtree, and leaves go first, the least recently used one of all.
-// Pages of window groups can be dropped from any node; the node stays for the other groups and as a way to its children.
+// A node is one page: its tokens (a whole page, or fewer in a leaf) and the page of every group. Children are ordered
+// by their tokens, so the child that shares most with a given text is a neighbour of the place where that text would
+// stand: thousands of children with a long common start cost a logarithm. The tree holds one reference to each of its
+// pages; a page nobody else holds (one reference) can be evicted. Whoever holds a page of a full group also holds those
+// of all nodes above it, so what can be evicted is always a whole subtree, and leaves go first, the least recently used
+// one of all. Pages of window groups can be dropped from any node; the node stays for the other groups and as a way to
+// its children.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -53,9 +54,9 @@ class PrefixTree {
   // The child of `parent` (null: the root) that has exactly these tokens, or null.
   Node* child(Node* parent, std::span<const int32_t> tokens) const;
 
-  // Puts a page's worth of tokens (a whole page, or the rest in the end) under `parent` (null: the root). Pages are those of
-  // a sequence: where the tree has the same node already, they are replaced by the tree's and given back. Returns the node;
-  // null when a node that holds more of the same makes a partial one superfluous.
+  // Puts a page's worth of tokens (a whole page, or the rest in the end) under `parent` (null: the root). Pages are
+  // those of a sequence: where the tree has the same node already, they are replaced by the tree's and given back.
+  // Returns the node; null when a node that holds more of the same makes a partial one superfluous.
   Node* insert(Node* parent, std::span<const int32_t> tokens, std::span<int32_t> pages);
   // The node that holds the page, or null.
   Node* owner(int group, int32_t page) const { return owner_[group][page]; }

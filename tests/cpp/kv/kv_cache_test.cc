@@ -382,7 +382,8 @@ TEST(KvCache, AStepCostsMicroseconds) {
       ASSERT_TRUE(cache.append(&sequences[i], kTokens + step, kTokens + step + 1));
       cache.commit(&sequences[i], texts[i], kTokens + step + 1);
     }
-    best_us = std::min(best_us, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - began).count());
+    best_us =
+        std::min(best_us, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - began).count());
   }
   RecordProperty("best_us", std::to_string(best_us));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

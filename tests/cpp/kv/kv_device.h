@@ -1,5 +1,5 @@
-// A device that only remembers: for every (group, page, offset), the text whose last token was written there. A page list
-// is right when each position that can still be attended holds exactly the sequence's own text up to it.
+// A device that only remembers: for every (group, page, offset), the text whose last token was written there. A page
+// list is right when each position that can still be attended holds exactly the sequence's own text up to it.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -27,14 +27,20 @@ struct TestSnapshot {
 };
 
 inline KvGroup kv_group(int window, int page_tokens) {
-  return {.retention = window ? Retention::kWindow : Retention::kAll, .window = window, .page_tokens = page_tokens, .layers = {}};
+  return {.retention = window ? Retention::kWindow : Retention::kAll,
+          .window = window,
+          .page_tokens = page_tokens,
+          .layers = {}};
 }
 
 class KvDevice {
  public:
   // windows: 0 keeps everything.
   KvDevice(std::vector<int> windows, std::vector<int32_t> pages, int page_tokens, bool prefix_cache = true)
-      : windows(windows), page_tokens(page_tokens), cells_(windows.size()), cache(options(windows, pages, page_tokens, prefix_cache)) {
+      : windows(windows),
+        page_tokens(page_tokens),
+        cells_(windows.size()),
+        cache(options(windows, pages, page_tokens, prefix_cache)) {
     for (size_t g = 0; g < windows.size(); g++) cells_[g].assign(size_t(pages[g]) * page_tokens, kPoison);
   }
 
@@ -68,8 +74,10 @@ class KvDevice {
           return false;
         }
         for (const auto& other : sequences)
-          EXPECT_TRUE(other.get() == s || count(other->kv.pages, g, page) == 0) << "the page of another sequence is written";
-        for (const auto& other : snapshots) EXPECT_EQ(count(other->kv.pages, g, page), 0) << "the page of a snapshot is written";
+          EXPECT_TRUE(other.get() == s || count(other->kv.pages, g, page) == 0)
+              << "the page of another sequence is written";
+        for (const auto& other : snapshots)
+          EXPECT_EQ(count(other->kv.pages, g, page), 0) << "the page of a snapshot is written";
         cells_[g][size_t(page) * page_tokens + p % page_tokens] = text(s->tokens, p + 1);
       }
     return true;
@@ -101,7 +109,8 @@ class KvDevice {
   }
 
   TestSnapshot* snapshot(const TestSequence& s, int at) {
-    auto made = std::make_unique<TestSnapshot>(TestSnapshot{cache.snapshot(s.kv, at), {s.tokens.begin(), s.tokens.begin() + at}});
+    auto made = std::make_unique<TestSnapshot>(
+        TestSnapshot{cache.snapshot(s.kv, at), {s.tokens.begin(), s.tokens.begin() + at}});
     EXPECT_EQ(made->kv.tokens, at);
     snapshots.push_back(std::move(made));
     verify();
@@ -129,7 +138,8 @@ class KvDevice {
     std::vector<const KvSnapshot*> n;
     for (const auto& each : sequences) {
       s.push_back(&each->kv);
-      readable(each->kv.pages, each->tokens, each->computed, std::min(kMaxTruncateTokens, each->computed - each->start));
+      readable(each->kv.pages, each->tokens, each->computed,
+               std::min(kMaxTruncateTokens, each->computed - each->start));
     }
     for (const auto& each : snapshots) {
       n.push_back(&each->kv);
@@ -148,7 +158,9 @@ class KvDevice {
   int held(size_t group) const {
     std::vector<int32_t> pages;
     auto add = [&](const std::vector<std::vector<int32_t>>& lists) {
-      if (!lists.empty()) std::copy_if(lists[group].begin(), lists[group].end(), std::back_inserter(pages), [](int32_t p) { return p != kNoPage; });
+      if (!lists.empty())
+        std::copy_if(lists[group].begin(), lists[group].end(), std::back_inserter(pages),
+                     [](int32_t p) { return p != kNoPage; });
     };
     for (const auto& s : sequences) add(s->kv.pages);
     for (const auto& s : snapshots) add(s->kv.pages);
@@ -171,7 +183,8 @@ class KvDevice {
   std::vector<std::vector<int>> cells_;       // [group][page * page_tokens + offset]
   std::map<std::pair<int, int>, int> texts_;  // (text, next token) -> text
 
-  static KvCacheOptions options(const std::vector<int>& windows, const std::vector<int32_t>& pages, int page_tokens, bool prefix_cache) {
+  static KvCacheOptions options(const std::vector<int>& windows, const std::vector<int32_t>& pages, int page_tokens,
+                                bool prefix_cache) {
     KvCacheOptions options{.groups = {}, .pages = pages, .prefix_cache = prefix_cache};
     for (int window : windows) options.groups.push_back(kv_group(window, page_tokens));
     return options;
@@ -184,14 +197,17 @@ class KvDevice {
       for (int i = 0; i < page_tokens; i++)
         cells_[copy.group][size_t(copy.to) * page_tokens + i] = cells_[copy.group][size_t(copy.from) * page_tokens + i];
   }
-  void readable(const std::vector<std::vector<int32_t>>& pages, const std::vector<int32_t>& tokens, int computed, int slack) {
+  void readable(const std::vector<std::vector<int32_t>>& pages, const std::vector<int32_t>& tokens, int computed,
+                int slack) {
     std::vector<int> ids{0};
-    for (int p = 0; p < computed; p++) ids.push_back(texts_.emplace(std::pair(ids.back(), tokens[p]), int(texts_.size()) + 1).first->second);
+    for (int p = 0; p < computed; p++)
+      ids.push_back(texts_.emplace(std::pair(ids.back(), tokens[p]), int(texts_.size()) + 1).first->second);
     for (int g = 0; g < int(windows.size()) && !pages.empty(); g++)
       for (int p = windows[g] ? std::max(0, computed - slack - windows[g] + 1) : 0; p < computed; p++) {
         const int32_t page = pages[g][p / page_tokens];
         ASSERT_NE(page, kNoPage) << "group " << g << ", position " << p << " of " << computed;
-        ASSERT_EQ(content(g, page, p % page_tokens), ids[p + 1]) << "group " << g << ", position " << p << " of " << computed << " is another's";
+        ASSERT_EQ(content(g, page, p % page_tokens), ids[p + 1])
+            << "group " << g << ", position " << p << " of " << computed << " is another's";
       }
   }
 

@@ -84,7 +84,9 @@ class RandomOperations : public testing::TestWithParam<std::tuple<std::vector<in
     size_t longest = 0;
     for (const std::vector<int32_t>& known : stored_) {
       const size_t most = std::min(known.size(), tokens.size() - 1);
-      longest = std::max(longest, size_t(std::mismatch(known.begin(), known.begin() + long(most), tokens.begin()).first - known.begin()));
+      longest = std::max(
+          longest,
+          size_t(std::mismatch(known.begin(), known.begin() + long(most), tokens.begin()).first - known.begin()));
     }
     const bool exact = !cut_ && d.cache.stats().evicted_pages == 0;
     const bool room = d.cache.stats().pages_free[0] > 0;
@@ -116,7 +118,8 @@ class RandomOperations : public testing::TestWithParam<std::tuple<std::vector<in
     EXPECT_TRUE(done || !enough) << "there were enough pages";
     EXPECT_TRUE(!done || !too_few);
     // A leaf goes with its pages of all groups.
-    EXPECT_LE(after.evicted_pages - before.evicted_pages, lacking * int64_t(d.windows.size())) << "evicted without need";
+    EXPECT_LE(after.evicted_pages - before.evicted_pages, lacking * int64_t(d.windows.size()))
+        << "evicted without need";
     if (!done) return;
     drafts = std::min({drafts, kMaxTruncateTokens, to - s->computed});
     if (to - drafts == 0) drafts = 0;
@@ -128,7 +131,8 @@ class RandomOperations : public testing::TestWithParam<std::tuple<std::vector<in
     for (size_t g = 0; g < d.windows.size(); g++) {
       if (!d.windows[g]) continue;
       const int gone = std::max(0, computed - d.windows[g] + 1 - kMaxTruncateTokens) / kPage;
-      for (int p = 0; p < gone; p++) EXPECT_EQ(s->kv.pages[g][p], kNoPage) << "page " << p << " of group " << g << " fell out of the window";
+      for (int p = 0; p < gone; p++)
+        EXPECT_EQ(s->kv.pages[g][p], kNoPage) << "page " << p << " of group " << g << " fell out of the window";
     }
   }
 
@@ -162,15 +166,16 @@ TEST_P(RandomOperations, NeverReadAnotherText) {
   for (uint32_t seed = 0; seed < seeds && !HasFailure(); seed++) run(seed, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kv, RandomOperations,
-    testing::Combine(testing::Values(std::vector<int>{0}, std::vector<int>{0, 6}, std::vector<int>{5}, std::vector<int>{0, 3, 17}),
-                     testing::Values(Pool{"Ample", 2000}, Pool{"Tight", 24}, Pool{"Tiny", 11})),
-    [](const auto& info) {
-      std::string name;
-      for (int window : std::get<0>(info.param)) name += window ? "Window" + std::to_string(window) : "Full";
-      return name + std::get<1>(info.param).name;
-    });
+INSTANTIATE_TEST_SUITE_P(Kv, RandomOperations,
+                         testing::Combine(testing::Values(std::vector<int>{0}, std::vector<int>{0, 6},
+                                                          std::vector<int>{5}, std::vector<int>{0, 3, 17}),
+                                          testing::Values(Pool{"Ample", 2000}, Pool{"Tight", 24}, Pool{"Tiny", 11})),
+                         [](const auto& info) {
+                           std::string name;
+                           for (int window : std::get<0>(info.param))
+                             name += window ? "Window" + std::to_string(window) : "Full";
+                           return name + std::get<1>(info.param).name;
+                         });
 
 }  // namespace
 }  // namespace freetoken
