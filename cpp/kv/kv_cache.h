@@ -79,8 +79,8 @@ class KvCache {
   // >= from_tokens). Evicts cached pages as needed. False, and nothing changed, when there are not enough.
   bool append(SequenceKv* sequence, int from_tokens, int to_tokens);
   // Positions below `computed` are final and in the cache on the device: publishes whole pages in the tree, lets go of
-  // pages that fell out of the windows. Where the tree has the same page already, the sequence goes on with the tree's and
-  // its own is free: the same text takes its pages once, however many sequences compute it at the same time.
+  // pages that fell out of the windows. Where the tree has the same page already, the sequence goes on with the tree's
+  // and its own is free: the same text takes its pages once, however many sequences compute it at the same time.
   void commit(SequenceKv* sequence, std::span<const int32_t> tokens, int computed);
   // Gives back pages beyond `to`: at most kMaxTruncateTokens below what was committed, and not below where the sequence
   // was matched or restored.
