@@ -15,7 +15,8 @@ class EngineHostile : public ::testing::Test {
  protected:
   EngineHostile() : spec(llama_spec()), weights(random_weights(spec, 97, mixed_formats)) {}
   Outcome alone(const Request& request) {
-    return TinyEngine(spec, weights, {.max_running = 1, .pages = 12, .prefix_cache = false, .drafts = false}).run(request);
+    TinyEngine tiny(spec, weights, {.max_running = 1, .pages = 12, .prefix_cache = false, .drafts = false});
+    return tiny.run(request);
   }
   ModelSpec spec;
   TinyWeights weights;
@@ -28,8 +29,9 @@ TEST_F(EngineHostile, APoolOfExactlyTheRequest) {
     for (const int pages : {1, 2, 3})
       for (const int prompt : {1, 63, 64, 65, 127, 128, 64 * pages - 1}) {
         if (prompt >= 64 * pages) continue;
-        TinyEngine tiny(spec, weights, {.max_rows = 40, .max_running = 4, .pages = pages, .max_sequence_tokens = 64 * pages,
-                                        .prefix_cache = cache});
+        TinyEngine tiny(spec, weights,
+                        {.max_rows = 40, .max_running = 4, .pages = pages, .max_sequence_tokens = 64 * pages,
+                         .prefix_cache = cache});
         Request r = make_request(random_prompt(prompt, rng), 64 * pages - prompt, 1.0f);
         r.sampling.seed = 4, r.logits = LogitsMode::kSampled, r.prompt_logprobs = true;
         const Outcome expected = alone(r);
@@ -48,7 +50,8 @@ TEST_F(EngineHostile, ManyChoicesInTwoPages) {
   for (const int max_running : {1, 3, 16})
     for (const int prompt : {1, 2, 64, 65, 100}) {
       SCOPED_TRACE(std::to_string(max_running) + " running, prompt of " + std::to_string(prompt));
-      TinyEngine tiny(spec, weights, {.max_rows = 16, .max_running = max_running, .pages = 2, .max_sequence_tokens = 128});
+      TinyEngine tiny(spec, weights,
+                      {.max_rows = 16, .max_running = max_running, .pages = 2, .max_sequence_tokens = 128});
       TinyEngine roomy(spec, weights, {.max_running = 1, .prefix_cache = false, .drafts = false});
       Request r = make_request(random_prompt(prompt, rng), 4, 1.0f);
       r.sampling.seed = 4, r.n = 128;
