@@ -118,7 +118,7 @@ class Ops : public WeightSink {
   virtual void begin_step(Queue& queue, const Batch& batch) = 0;
   virtual Ticket end_step(Queue& queue) = 0;
 
-  // KV pages, between steps.
+  // KV pages, between steps. Copies happen in the order of the list: one may overwrite what an earlier one has read.
   virtual void copy_pages(Queue& queue, std::span<const PageCopy> copies) = 0;
   // All bytes of a page (KvGroup::page_bytes), in the device's own order: for spilling, and back.
   virtual Ticket read_page(Queue& queue, int group, int32_t page, std::span<uint8_t> out) = 0;

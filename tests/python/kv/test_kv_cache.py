@@ -1,7 +1,7 @@
 """KvCache against a plain model, over random operations.
 
-The model is a device that remembers, for every (group, page, offset), which tokens led to what was written there. A page
-list is right when every position that can still be attended to holds exactly the sequence's own tokens up to it.
+The model is a device that remembers, for every (group, page, offset), which tokens led to what was written there. A
+page list is right when every position that can still be attended to holds exactly the sequence's own tokens up to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KvMachine(RuleBasedStateMachine):
                 for other in self.sequences:
                     if other is not s and other.kv.pages:
                         assert page not in other.kv.pages[group], "a page that another sequence holds is written"
-                for held, snapshot in self.snapshots:
+                for _, snapshot in self.snapshots:
                     assert page not in snapshot.pages[group], "a page of a snapshot is written"
                 self.device[group, page, position % PAGE] = tuple(tokens[: position + 1])
 
