@@ -70,21 +70,21 @@ TEST(EngineSchedule, RandomSchedulesGiveTheSameBits) {
   }
 }
 
-// Pages for about 30 % of what the requests want at once.
+// Pages for 30 % of what 64 requests want at once.
 TEST(EngineSchedule, MemoryPressureChangesNoOutput) {
   const Family family{"moe", moe_spec()};
   const TinyWeights weights = random_weights(family.spec, 67, mixed_formats);
   std::mt19937 rng(11);
   std::vector<Request> requests;
   int pages = 0;
-  for (int i = 0; i < 24; i++) {
+  for (int i = 0; i < 64; i++) {
     Request r = make_request(random_prompt(20 + int(rng() % 100), rng), 40 + int(rng() % 80), i % 2 ? 1.0f : 0.0f);
     r.sampling.seed = uint64_t(i);
     pages += (int(r.prompt.size()) + r.max_tokens + 63) / 64;
     requests.push_back(std::move(r));
   }
   const std::vector<Outcome> alone = run_alone(family, weights, requests);
-  TinyEngine tiny(family.spec, weights, {.max_rows = 96, .max_running = 24, .pages = pages * 3 / 10, .eos = {17}});
+  TinyEngine tiny(family.spec, weights, {.max_rows = 96, .max_running = 64, .pages = pages * 3 / 10, .eos = {17}});
   std::vector<RequestId> ids;
   for (const Request& r : requests) ids.push_back(tiny.submit(r));
   for (size_t i = 0; i < ids.size(); i++) expect_same(tiny.sink->wait(ids[i]), alone[i], "request " + std::to_string(i));
