@@ -11,6 +11,27 @@ namespace {
 
 using nlohmann::json;
 
+// A text of the file in a message: short and in printable ASCII, so that the message is valid UTF-8 wherever it is cut.
+std::string shown(const std::string& text) {
+  std::string out;
+  for (const char c : text.substr(0, 80)) out += c >= 0x20 && c < 0x7f ? c : '?';
+  return text.size() > 80 ? out + "..." : out;
+}
+
+// The value of a field that should be a number; a list or an object is not written out.
+std::string shown_value(const json& value) { return value.is_structured() ? value.type_name() : shown(value.dump()); }
+
+// Invalid JSON gives a discarded value. Deeper nesting than any manifest has, which whatever walks the value would pay for
+// with its stack, is dropped while parsing.
+json parse_bounded(const std::string& source, bool* too_deep) {
+  const auto keep = [&](int depth, json::parse_event_t event, json&) {
+    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    *too_deep |= opens && depth >= kMaxManifestDepth;
+    return !*too_deep;
+  };
+  return json::parse(source, keep, /*allow_exceptions=*/false);
+}
+
 // Reads one object strictly: every field is taken once, and what is left over is an error.
 class Fields {
  public:
@@ -54,7 +75,7 @@ class Fields {
   }
   Status done() {
     for (const auto& [name, value] : object_.items())
-      if (status_.ok() && !taken_.count(name)) status_ = error("unknown field '" + name.substr(0, 80) + "'");
+      if (status_.ok() && !taken_.count(name)) status_ = error("unknown field '" + shown(name) + "'");
     return status_;
   }
   Status error(const std::string& what) const { return InvalidArgument(where_ + ": " + what); }
@@ -88,7 +109,7 @@ Result<WeightEntry> parse_weight(const json& object, const std::string& where) {
   bool known = false;
   for (int i = 0; i < kWeightFormats; i++)
     if (format == kFormatTraits[i].name) w.format = WeightFormat(i), known = true;
-  if (!known) f.fail("format", "'" + format.substr(0, 40) + "' is not known to this version");
+  if (!known) f.fail("format", "'" + shown(format) + "' is not known to this version");
   FT_RETURN_IF_ERROR(f.done());
   w.bytes = w.k == 0 ? int64_t(w.n) * traits(w.format).block_bytes : int64_t(w.n) * int64_t(source_row_bytes(w.format, w.k));
   FT_RETURN_IF_ERROR(check_weight_entry(w));
@@ -119,7 +140,7 @@ Status check_overlaps(const std::vector<FtwItem>& items, const std::string& wher
   });
   for (size_t i = 1; i < order.size(); i++)
     if (order[i]->shard == order[i - 1]->shard && order[i]->offset < order[i - 1]->offset + order[i - 1]->bytes)
-      return InvalidArgument(where + ": items " + order[i - 1]->name + " and " + order[i]->name + " overlap");
+      return InvalidArgument(where + ": items " + shown(order[i - 1]->name) + " and " + shown(order[i]->name) + " overlap");
   return {};
 }
 
@@ -151,14 +172,17 @@ std::string ftw_manifest_json(const FtwManifest& m) {
 }
 
 Result<FtwManifest> parse_ftw_manifest(const std::string& source, const std::string& where) {
-  const json root = json::parse(source, nullptr, /*allow_exceptions=*/false);
+  bool too_deep = false;
+  const json root = parse_bounded(source, &too_deep);
+  if (too_deep) return InvalidArgument(where + ": nested deeper than " + std::to_string(kMaxManifestDepth) + " levels");
   if (root.is_discarded()) return InvalidArgument(where + ": not valid JSON; the checkpoint is damaged or not complete");
   Fields f(root, where);
   FtwManifest m;
   if (root.is_object() && root.contains("ftw") && root["ftw"] != kFtwVersion)
-    return f.error("version " + root["ftw"].dump().substr(0, 40) + "; this version of FreeToken reads version " + std::to_string(kFtwVersion));
+    return f.error("version " + shown_value(root["ftw"]) + "; this version of FreeToken reads version " +
+                   std::to_string(kFtwVersion));
   if (root.is_object() && root.contains("layout") && root["layout"] != kFtwLayout)
-    return f.error("layout " + root["layout"].dump().substr(0, 40) + " of the packed bytes; this version reads layout " +
+    return f.error("layout " + shown_value(root["layout"]) + " of the packed bytes; this version reads layout " +
                    std::to_string(kFtwLayout) + ": write the checkpoint again");
   f.integer("ftw", kFtwVersion, kFtwVersion);
   f.integer("layout", kFtwLayout, kFtwLayout);

@@ -15,7 +15,8 @@ constexpr int kFtwLayout = 0;         // of the packed bytes: quant/*.h and the 
 constexpr char kFtwManifest[] = "manifest.json";
 constexpr char kFtwVocab[] = "vocab.bin";
 constexpr int64_t kFtwAlignment = 4096;
-constexpr int64_t kMaxManifestBytes = int64_t(1) << 30;
+constexpr int64_t kMaxManifestBytes = int64_t(256) << 20;
+constexpr int kMaxManifestDepth = 64;  // a ModelSpec has about ten levels
 constexpr int64_t kMaxVocabBytes = int64_t(1) << 30;
 constexpr int64_t kMaxSideFileBytes = int64_t(256) << 20;
 

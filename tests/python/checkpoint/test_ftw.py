@@ -13,8 +13,9 @@ import time
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
-from checkpoint_files import write_hf
+from checkpoint_files import HIDDEN, MIXTRAL, write_gguf, write_hf
 from click.testing import CliRunner
 
 from freetoken import _core
@@ -77,7 +78,6 @@ def test_checksums_are_those_of_zlib(packed):
 
 def test_vectors_lie_as_plain_floats(source, packed):
     """One tensor found by the documented manifest alone: the last norm, all ones plus a little, as f32."""
-    import numpy as np
     from safetensors.numpy import load_file
 
     manifest = json.loads((packed / "manifest.json").read_text())
@@ -88,6 +88,52 @@ def test_vectors_lie_as_plain_floats(source, packed):
     for path in source.glob("*.safetensors"):
         tensors |= load_file(path)
     assert np.array_equal(stored, tensors["model.norm.weight"].astype(np.float32))
+
+
+def untiled_q8_0(data: bytes, n: int, k: int) -> np.ndarray:
+    """GGUF's blocks [n, k / 32 * 34] of T32 tiles, by docs/ftw.md alone."""
+    units = np.frombuffer(data, np.uint8).reshape(-(-n // 32), k // 32, 1088)
+    d = units[:, :, :64].reshape(*units.shape[:2], 32, 2)
+    codes = units[:, :, 64:].reshape(*units.shape[:2], 8, 32, 4).transpose(0, 1, 3, 2, 4)  # tile, unit, row, granule, j
+    blocks = np.concatenate([d, codes.reshape(*units.shape[:2], 32, 32) - np.uint8(128)], axis=3)
+    return blocks.transpose(0, 2, 1, 3).reshape(-1, k // 32 * 34)[:n]
+
+
+def untiled_f32(data: bytes, k: int) -> np.ndarray:
+    """[padded n, k] of T32 tiles, by docs/ftw.md alone."""
+    return np.frombuffer(data, np.float32).reshape(-1, k, 32).transpose(0, 2, 1).reshape(-1, k)
+
+
+def item_bytes(folder: Path, name: str) -> bytes:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    item = next(i for i in manifest["items"] if i["name"] == name)
+    shard = (folder / manifest["shards"][item["shard"]]["name"]).read_bytes()
+    return shard[item["offset"] : item["offset"] + item["bytes"]]
+
+
+def test_tiles_lie_as_documented(tmp_path):
+    """A reader of its own for the shards of a GGUF: its Q8_0 embedding comes out byte for byte."""
+    stored = write_gguf(tmp_path / "model.gguf")["token_embd.weight"]
+    ftw.write(open_model(str(tmp_path / "model.gguf")), str(tmp_path / "ftw"))
+    n = len(stored)
+    assert np.array_equal(untiled_q8_0(item_bytes(tmp_path / "ftw", "embed"), n, HIDDEN), stored.reshape(n, -1))
+
+
+def test_experts_lie_as_documented(tmp_path):
+    """Gate and up interleaved by 16 rows, then down: these, and zeros up to a multiple of 4096, are the extent."""
+    tensors = write_hf(tmp_path / "source", MIXTRAL)
+    ftw.write(open_model(str(tmp_path / "source")), str(tmp_path / "ftw"))
+    extent = item_bytes(tmp_path / "ftw", "layers.1.1.experts.2")
+    gate, up, down = (
+        tensors[f"model.layers.1.block_sparse_moe.experts.2.{part}.weight"] for part in ("w1", "w3", "w2")
+    )
+    first, second = gate.nbytes + up.nbytes, down.nbytes
+    assert first % 64 == 0 and len(extent) == -(-(first + second) // 4096) * 4096
+    pairs = untiled_f32(extent[:first], HIDDEN).reshape(-1, 2, 16, HIDDEN)
+    assert np.array_equal(pairs[:, 0].reshape(-1, HIDDEN), gate)
+    assert np.array_equal(pairs[:, 1].reshape(-1, HIDDEN), up)
+    assert np.array_equal(untiled_f32(extent[first : first + second], gate.shape[0]), down)
+    assert not any(extent[first + second :])
 
 
 def test_flipped_bytes_of_weights_are_found(copy):
@@ -169,6 +215,34 @@ def test_lying_manifests(copy, change, part):
     change(manifest)
     (copy / "manifest.json").write_text(json.dumps(manifest))
     assert part in opening_error(copy)
+
+
+@pytest.mark.parametrize("field", ["ftw", "layout", "model_spec", "eos_token_ids", "unknown"])
+def test_deep_nesting_is_an_error(copy, field):
+    """What walks such a value recursively would run out of stack."""
+    manifest = json.loads((copy / "manifest.json").read_text()) | {field: "DEEP"}
+    text = json.dumps(manifest).replace('"DEEP"', "[" * 1_000_000 + "]" * 1_000_000)
+    (copy / "manifest.json").write_text(text)
+    assert "nested deeper than 64" in opening_error(copy)
+
+
+@pytest.mark.parametrize("length", range(76, 82))
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda m, text: m.update(ftw=text), "version"),
+        (lambda m, text: m.update(layout=text), "layout"),
+        (lambda m, text: m.update({text: 1}), "unknown field"),
+        (lambda m, text: m["weights"][0].update(format=text), "format"),
+    ],
+)
+def test_long_texts_are_cut_in_messages(copy, change, part, length):
+    """Wherever the cut falls in a character, the message is text."""
+    manifest = json.loads((copy / "manifest.json").read_text())
+    change(manifest, "x" * length + "\n\u20ac" * 1000)
+    (copy / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
+    message = opening_error(copy)
+    assert part in message and len(message) < 1000 and "\n" not in message
 
 
 def test_a_missing_item_is_named(copy):
