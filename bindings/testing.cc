@@ -13,9 +13,8 @@ using namespace freetoken;
 
 namespace {
 
-WeightFormat format_named(const std::string& name) {
-  for (int f = 0; f < kWeightFormats; f++)
-    if (name == kFormatTraits[f].name) return WeightFormat(f);
+WeightFormat known_format(const std::string& name) {
+  if (const auto format = format_named(name)) return *format;
   throw py::value_error("no weight format " + name);
 }
 
@@ -27,21 +26,21 @@ const uint8_t* checked(const py::bytes& data, size_t expected) {
 }
 
 py::array_t<float> decode(const std::string& format, int k, const py::bytes& row) {
-  const WeightFormat f = format_named(format);
+  const WeightFormat f = known_format(format);
   py::array_t<float> out(k);
   decode_row(f, k, checked(row, source_row_bytes(f, k)), out.mutable_data());
   return out;
 }
 
 py::bytes pack(const std::string& format, int n, int k, const py::bytes& source) {
-  const WeightFormat f = format_named(format);
+  const WeightFormat f = known_format(format);
   std::string packed(packed_bytes(f, n, k), '\0');
   pack_matrix(f, n, k, checked(source, source_row_bytes(f, k) * size_t(n)), reinterpret_cast<uint8_t*>(packed.data()));
   return packed;
 }
 
 py::bytes unpack(const std::string& format, int n, int k, const py::bytes& packed) {
-  const WeightFormat f = format_named(format);
+  const WeightFormat f = known_format(format);
   std::string source(source_row_bytes(f, k) * size_t(n), '\0');
   unpack_matrix(f, n, k, checked(packed, packed_bytes(f, n, k)), reinterpret_cast<uint8_t*>(source.data()));
   return source;

@@ -107,31 +107,29 @@ void begin_plain_step(CpuOps& ops, Queue& queue, int rows) {
 }
 
 Result<WeightFormat> checked_format(const WeightSource& weight, const std::string& what) {
-  for (int f = 0; f < kWeightFormats; f++) {
-    if (weight.format != kFormatTraits[f].name) continue;
-    const int block_k = kFormatTraits[f].block_k;
-    if (weight.n < 1 || weight.n > kMaxTensorRows || weight.k < 1 || weight.k > kMaxTensorColumns)
-      return InvalidArgument(what + " is " + std::to_string(weight.n) + " x " + std::to_string(weight.k) +
-                             ": rows must be 1 to " + std::to_string(kMaxTensorRows) + ", columns 1 to " +
-                             std::to_string(kMaxTensorColumns));
-    if (weight.k % block_k)
-      return InvalidArgument(what + ": " + std::to_string(weight.k) + " columns are no whole blocks of " +
-                             std::to_string(block_k) + ", as " + weight.format + " has");
-    return WeightFormat(f);
-  }
-  return InvalidArgument(what + ": no weight format '" + weight.format + "'; known are f32, f16, bf16, q8_0, q4_0, q4_1, q6_k");
+  const auto format = format_named(weight.format);
+  if (!format) return InvalidArgument(what + ": no weight format '" + weight.format + "'; known are " + format_names());
+  const int block_k = traits(*format).block_k;
+  if (weight.n < 1 || weight.n > kMaxTensorRows || weight.k < 1 || weight.k > kMaxTensorColumns)
+    return InvalidArgument(what + " is " + std::to_string(weight.n) + " x " + std::to_string(weight.k) +
+                           ": rows must be 1 to " + std::to_string(kMaxTensorRows) + ", columns 1 to " +
+                           std::to_string(kMaxTensorColumns));
+  if (weight.k % block_k)
+    return InvalidArgument(what + ": " + std::to_string(weight.k) + " columns are no whole blocks of " +
+                           std::to_string(block_k) + ", as " + weight.format + " has");
+  return *format;
 }
 
 int64_t weight_row_bytes(const std::string& format, int64_t k) {
-  for (const FormatTraits& t : kFormatTraits)
-    if (format == t.name && k > 0 && k <= kMaxTensorColumns && k % t.block_k == 0) return k / t.block_k * t.block_bytes;
-  return 0;
+  const auto known = format_named(format);
+  if (!known || k < 1 || k > kMaxTensorColumns || k % traits(*known).block_k) return 0;
+  return k / traits(*known).block_k * traits(*known).block_bytes;
 }
 
 int64_t weight_row_columns(const std::string& format, int64_t row_bytes) {
-  for (const FormatTraits& t : kFormatTraits)
-    if (format == t.name && row_bytes > 0 && row_bytes % t.block_bytes == 0) return row_bytes / t.block_bytes * t.block_k;
-  return 0;
+  const auto known = format_named(format);
+  if (!known || row_bytes < 1 || row_bytes % traits(*known).block_bytes) return 0;
+  return row_bytes / traits(*known).block_bytes * traits(*known).block_k;
 }
 
 Status set_tensor_threads(int threads) {

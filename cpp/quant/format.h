@@ -6,6 +6,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/memory.h"
 
@@ -40,6 +43,18 @@ constexpr FormatTraits kFormatTraits[kWeightFormats] = {
     {"q6_k", 256, 210, 256, 6720, ActivationKind::kBlocks16},
 };
 constexpr const FormatTraits& traits(WeightFormat f) { return kFormatTraits[int(f)]; }
+
+constexpr std::optional<WeightFormat> format_named(std::string_view name) {
+  for (int f = 0; f < kWeightFormats; f++)
+    if (name == kFormatTraits[f].name) return WeightFormat(f);
+  return {};
+}
+// All of them, for messages: "f32, f16, ...".
+inline std::string format_names() {
+  std::string names;
+  for (const FormatTraits& t : kFormatTraits) names.append(names.empty() ? "" : ", ").append(t.name);
+  return names;
+}
 
 constexpr size_t source_row_bytes(WeightFormat f, int k) {
   return size_t(k) / traits(f).block_k * traits(f).block_bytes;

@@ -204,7 +204,7 @@ def test_manifests_that_are_cut_or_changed_are_errors(copy):
         (lambda m: m["items"][0].update(shard=99), "shard"),
         (lambda m: m["shards"][0].update(name="../x"), "plain name"),
         (lambda m: m["vocab"].update(bytes=1), "the manifest says 1"),
-        (lambda m: m["weights"][0].update(n=1 << 40), "n:"),
+        (lambda m: m["weights"][0].update(n=1 << 40), "weights[0].n is 1099511627776; expected an integer"),
         (lambda m: m["weights"][0].update(format="q3_z"), "format"),
         (lambda m: m["eos_token_ids"].append(-1), "eos_token_ids"),
         (lambda m: m["model_spec"].update(hidden=-1), "hidden"),
