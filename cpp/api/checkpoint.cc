@@ -1,7 +1,6 @@
 #include "freetoken/checkpoint.h"
 
-#include <exception>
-
+#include "api/guard.h"
 #include "api/options.h"
 #include "model/support.h"
 #include "platform/topology.h"
@@ -11,16 +10,6 @@
 
 namespace freetoken {
 namespace {
-
-// No exception crosses the API.
-template <class F>
-Status guarded(const char* what, const F& work) {
-  try {
-    return work();
-  } catch (const std::exception& e) {
-    return Internal(std::string(what) + " failed: " + e.what());
-  }
-}
 
 Status write(const LoadOptions& options, const std::string& directory, int64_t shard_bytes, const HostFiles& files,
              const CheckpointProgress& progress) {

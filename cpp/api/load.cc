@@ -1,8 +1,8 @@
 // The composition root: chooses the device, loads the weights into it, puts the engine together.
 #include <algorithm>
-#include <exception>
 
 #include "api/device.h"
+#include "api/guard.h"
 #include "api/options.h"
 #include "engine/engine_loop.h"
 #include "model/kv_layout.h"
@@ -61,11 +61,7 @@ Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_p
 }  // namespace
 
 Status Engine::load(LoadOptions options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
-  try {
-    return freetoken::load(options, std::move(sink), engine);
-  } catch (const std::exception& e) {
-    return Internal(std::string("loading failed: ") + e.what());
-  }
+  return guarded("loading", [&] { return freetoken::load(options, std::move(sink), engine); });
 }
 
 }  // namespace freetoken

@@ -1,8 +1,8 @@
 #include "api/options.h"
 
 #include <algorithm>
-#include <exception>
 
+#include "api/guard.h"
 #include "model/support.h"
 #include "plan/memory_plan.h"
 #include "platform/memory_limits.h"
@@ -81,21 +81,21 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   return make_memory_plan(out->spec, input, &out->memory);
 }
 
-Status check_model_spec(const std::string& json, std::string* canonical) try {
-  FT_ASSIGN_OR_RETURN(const ModelSpec spec, parse_model_spec(json));
-  *canonical = model_spec_to_json(spec);
-  return {};
-} catch (const std::exception& e) {
-  return Internal(std::string("checking the ModelSpec failed: ") + e.what());
+Status check_model_spec(const std::string& json, std::string* canonical) {
+  return guarded("checking the ModelSpec", [&]() -> Status {
+    FT_ASSIGN_OR_RETURN(const ModelSpec spec, parse_model_spec(json));
+    *canonical = model_spec_to_json(spec);
+    return {};
+  });
 }
 
-Status plan_memory(const LoadOptions& options, MemoryPlan* plan) try {
-  ResolvedOptions resolved;
-  const Status status = resolve_options(options, &resolved);
-  *plan = std::move(resolved.memory);
-  return status;
-} catch (const std::exception& e) {
-  return Internal(std::string("planning failed: ") + e.what());
+Status plan_memory(const LoadOptions& options, MemoryPlan* plan) {
+  return guarded("planning", [&]() -> Status {
+    ResolvedOptions resolved;
+    const Status status = resolve_options(options, &resolved);
+    *plan = std::move(resolved.memory);
+    return status;
+  });
 }
 
 }  // namespace freetoken

@@ -19,7 +19,7 @@ int64_t PackedLinear::k() const { return state_->k; }
 int64_t PackedLinear::packed_bytes() const { return int64_t(state_->packed.size_bytes()); }
 
 Status PackedLinear::pack(const WeightSource& weight, const float* bias, std::unique_ptr<PackedLinear>* out) {
-  return no_exceptions([&]() -> Status {
+  return guarded("packing a matrix", [&]() -> Status {
     auto state = std::make_unique<State>();
     FT_ASSIGN_OR_RETURN(state->format, checked_format(weight, "weight"));
     state->n = int(weight.n);

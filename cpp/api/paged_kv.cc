@@ -94,7 +94,7 @@ Status PagedKv::create(const PagedKvOptions& options, std::unique_ptr<PagedKv>* 
   FT_RETURN_IF_ERROR(check_dimension("v_dim", options.v_dim, kMaxHeadDim));
   if (options.v_dim % 16)
     return InvalidArgument("v_dim is " + std::to_string(options.v_dim) + ": must be a multiple of 16");
-  return no_exceptions([&]() -> Status {
+  return guarded("making the cache", [&]() -> Status {
     KvGroup group;
     group.dtype = options.float32 ? DType::kF32 : DType::kBF16;
     group.page_tokens = kPageTokens;
@@ -125,7 +125,7 @@ Status PagedKv::create(const PagedKvOptions& options, std::unique_ptr<PagedKv>* 
 }
 
 Status PagedKv::attend(const PagedStep& step, int64_t rows, const float* q, const float* k, const float* v, float* out) {
-  return no_exceptions([&]() -> Status {
+  return guarded("attention", [&]() -> Status {
     State& s = *state_;
     if (s.process != getpid())
       return InvalidArgument("this cache belongs to process " + std::to_string(s.process) +

@@ -80,7 +80,7 @@ int row_block(const OpsSize& size) {
 }
 
 Status with_shared_ops(MatmulInput input, const OpsSize& size, const OpsBody& body) {
-  return no_exceptions([&]() -> Status {
+  return guarded("computing", [&]() -> Status {
     Shared& s = shared();
     const std::lock_guard lock(s.mutex);
     const KeepFloatMode keep;

@@ -5,9 +5,8 @@
 
 #include <functional>
 #include <memory>
-#include <new>
-#include <system_error>
 
+#include "api/guard.h"
 #include "cpu/cpu_ops.h"
 #include "freetoken/tensor_ops.h"
 
@@ -30,18 +29,6 @@ class KeepFloatMode {
  private:
   unsigned csr_;
 };
-
-// Runs body() -> Status; what the standard library throws becomes a Status.
-template <class F>
-Status no_exceptions(F&& body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory");
-  } catch (const std::system_error& e) {
-    return ResourceExhausted(std::string("no thread could be started: ") + e.what());
-  }
-}
 
 // What one call needs scratch memory for.
 struct OpsSize {
