@@ -2,6 +2,7 @@
 
 #include "api/tensor_pool.h"
 #include "moe/resident_experts.h"
+#include "ops/expert_extent.h"
 #include "quant/t32.h"
 
 namespace freetoken {
@@ -14,8 +15,6 @@ struct PackedExperts::State {
 };
 
 namespace {
-
-constexpr size_t kPartAlignment = 64, kExtentAlignment = 4096;
 
 // Gate and up of one format: 16 rows of each in turn.
 void pack_pair(WeightFormat format, int inner, int k, const uint8_t* gate, const uint8_t* up, uint8_t* packed) {
@@ -58,12 +57,11 @@ int64_t PackedExperts::packed_bytes() const { return int64_t(state_->memory.size
 
 Status PackedExperts::pack(int64_t experts, const WeightSource& gate, const WeightSource& up, const WeightSource& down,
                            std::unique_ptr<PackedExperts>* out) {
-  return no_exceptions([&]() -> Status {
+  return guarded("packing experts", [&]() -> Status {
     auto state = std::make_unique<State>();
-    ExpertLayout& layout = state->layout;
-    FT_ASSIGN_OR_RETURN(layout.gate_format, checked_format(gate, "gate"));
-    FT_ASSIGN_OR_RETURN(layout.up_format, checked_format(up, "up"));
-    FT_ASSIGN_OR_RETURN(layout.down_format, checked_format(down, "down"));
+    FT_ASSIGN_OR_RETURN(const WeightFormat gate_format, checked_format(gate, "gate"));
+    FT_ASSIGN_OR_RETURN(const WeightFormat up_format, checked_format(up, "up"));
+    FT_ASSIGN_OR_RETURN(const WeightFormat down_format, checked_format(down, "down"));
     if (experts < 1 || experts > kMaxTensorExperts)
       return InvalidArgument(std::to_string(experts) + " experts: must be 1 to " + std::to_string(kMaxTensorExperts));
     if (gate.n > kMaxTensorColumns)  // it is the number of columns of down
@@ -73,18 +71,11 @@ Status PackedExperts::pack(int64_t experts, const WeightSource& gate, const Weig
                              std::to_string(up.n) + ", " + std::to_string(up.k) + "], down [" + std::to_string(down.n) + ", " +
                              std::to_string(down.k) + "] of an expert: must be [inner, hidden] twice and [hidden, inner]");
     state->experts = int(experts);
-    layout.hidden = int(gate.k);
-    layout.inner = int(gate.n);
-    const bool paired = layout.gate_format == layout.up_format;
-    const int gate_n = paired ? int(align_up(size_t(layout.inner), kTileRows / 2)) * 2 : layout.inner;
-    size_t end = freetoken::packed_bytes(layout.gate_format, gate_n, layout.hidden);
-    if (!paired) {
-      layout.up_offset = int64_t(align_up(end, kPartAlignment));
-      end = size_t(layout.up_offset) + freetoken::packed_bytes(layout.up_format, layout.inner, layout.hidden);
-    }
-    layout.down_offset = int64_t(align_up(end, kPartAlignment));
-    end = size_t(layout.down_offset) + freetoken::packed_bytes(layout.down_format, layout.hidden, layout.inner);
-    layout.bytes = int64_t(align_up(end, kExtentAlignment));
+    ExtentInfo info;
+    for (PackedTensorInfo& tensor : gated_tensors("", gate_format, up_format, down_format, int(gate.n), int(gate.k)))
+      info.append(std::move(tensor));
+    FT_ASSIGN_OR_RETURN(state->layout, expert_layout(info));
+    const ExpertLayout& layout = state->layout;
     FT_ASSIGN_OR_RETURN(state->memory, Memory::allocate(size_t(layout.bytes) * size_t(experts)));
 
     const auto part = [](const WeightSource& source, WeightFormat format, int64_t expert) {
@@ -95,7 +86,7 @@ Status PackedExperts::pack(int64_t experts, const WeightSource& gate, const Weig
       uint8_t* extent = state->memory.data() + size_t(e) * size_t(layout.bytes);
       addresses.push_back(reinterpret_cast<uint64_t>(extent));
       const uint8_t *gate_rows = part(gate, layout.gate_format, e), *up_rows = part(up, layout.up_format, e);
-      if (paired) {
+      if (layout.up_offset < 0) {
         pack_pair(layout.gate_format, layout.inner, layout.hidden, gate_rows, up_rows, extent);
       } else {
         pack_matrix(layout.gate_format, layout.inner, layout.hidden, gate_rows, extent);
@@ -116,7 +107,7 @@ Status PackedExperts::run(const float* x, int64_t rows, const int32_t* ids, cons
   const int hidden = s.layout.hidden;
   if (per_token < 1 || per_token > s.experts)
     return InvalidArgument(std::to_string(per_token) + " experts per row: must be 1 to " + std::to_string(s.experts));
-  FT_RETURN_IF_ERROR(no_exceptions([&] { return check_choice(ids, rows, per_token, s.experts); }));
+  FT_RETURN_IF_ERROR(guarded("computing experts", [&] { return check_choice(ids, rows, per_token, s.experts); }));
   if (rows == 0) return {};
   const OpsSize size{hidden, s.layout.inner, s.experts, int(per_token)};
   return with_shared_ops(input, size, [&](CpuOps& ops, Queue& queue, int block) -> Status {

@@ -1,5 +1,6 @@
 // CpuOps as a WeightSink: weights lie where they are read, so committing does nothing.
 #include "cpu/cpu_ops.h"
+#include "ops/expert_extent.h"
 
 namespace freetoken {
 
@@ -10,26 +11,7 @@ Result<uint8_t*> CpuOps::open(const PackedTensorInfo& info) {
 }
 
 Result<uint8_t*> CpuOps::open_extent(const ExtentInfo& info) {
-  ExpertLayout layout;
-  layout.bytes = int64_t(info.bytes);
-  for (const ExtentPart& part : info.parts) {
-    const std::string role = part.tensor.name.substr(part.tensor.name.rfind('.') + 1);
-    if (role == "gate_up" || role == "gate") {
-      layout.gate_format = part.tensor.format;
-      layout.gate_offset = int64_t(part.offset);
-      if (role == "gate_up") layout.up_format = part.tensor.format;
-    } else if (role == "up") {
-      layout.up_format = part.tensor.format;
-      layout.up_offset = int64_t(part.offset);
-    } else if (role == "down") {
-      layout.down_format = part.tensor.format;
-      layout.down_offset = int64_t(part.offset);
-      layout.hidden = part.tensor.n;
-      layout.inner = part.tensor.k;
-    } else {
-      return Unsupported("expert tensor " + part.tensor.name + ": the CPU backend has no use for it in this version");
-    }
-  }
+  FT_ASSIGN_OR_RETURN(const ExpertLayout layout, freetoken::expert_layout(info));
   FT_ASSIGN_OR_RETURN(uint8_t* data, arena_.take(info.bytes, 4096));
   extents_[info.name] = {layout, data};
   return data;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/memory.h"
@@ -32,6 +33,12 @@ struct ExtentInfo {
   std::string name;  // "layers.L.S.experts.E"
   size_t bytes = 0;  // a multiple of 4096; what follows the last part is zero
   std::vector<ExtentPart> parts;  // gate_up and down, or gate, up and down
+
+  void append(PackedTensorInfo tensor) {
+    const size_t end = parts.empty() ? 0 : parts.back().offset + parts.back().tensor.bytes();
+    parts.push_back({std::move(tensor), align_up(end, 64)});
+    bytes = align_up(parts.back().offset + parts.back().tensor.bytes(), 4096);
+  }
 };
 
 // The loader calls from several threads, but never two calls at once. Every span it opens is overwritten whole and then

@@ -7,10 +7,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ops/expert_extent.h"
+
 namespace freetoken {
 namespace {
-
-constexpr size_t kPartAlignment = 64, kExtentAlignment = 4096;
 
 std::string shape_text(int64_t n, int64_t k) {
   std::string text = "[";
@@ -101,16 +101,9 @@ class Builder {
     FT_ASSIGN_OR_RETURN(const WeightEntry* gate, take(prefix + "gate", inner, spec_.hidden, 0));
     FT_ASSIGN_OR_RETURN(const WeightEntry* up, take(prefix + "up", inner, spec_.hidden, 0));
     FT_ASSIGN_OR_RETURN(const WeightEntry* down, take(prefix + "down", spec_.hidden, inner, 0));
-    std::vector<LoadTensor> tensors;
-    if (gate->format == up->format) {
-      const int rows = 2 * int(align_up(size_t(inner), kTileRows / 2));
-      tensors.push_back({{prefix + "gate_up", false, gate->format, rows, spec_.hidden}, gate, up});
-    } else {
-      tensors.push_back({{prefix + "gate", false, gate->format, inner, spec_.hidden}, gate, nullptr});
-      tensors.push_back({{prefix + "up", false, up->format, inner, spec_.hidden}, up, nullptr});
-    }
-    tensors.push_back({{prefix + "down", false, down->format, spec_.hidden, inner}, down, nullptr});
-    return tensors;
+    const std::vector<PackedTensorInfo> infos = gated_tensors(prefix, gate->format, up->format, down->format, inner, spec_.hidden);
+    if (infos.size() == 2) return std::vector<LoadTensor>{{infos[0], gate, up}, {infos[1], down, nullptr}};
+    return std::vector<LoadTensor>{{infos[0], gate, nullptr}, {infos[1], up, nullptr}, {infos[2], down, nullptr}};
   }
 
   Status dense_feed_forward(const std::string& prefix, int inner) {
@@ -124,11 +117,7 @@ class Builder {
     item.is_extent = true;
     item.extent.name = name;
     FT_ASSIGN_OR_RETURN(item.tensors, feed_forward(name + ".", inner));
-    for (const LoadTensor& tensor : item.tensors) {
-      item.extent.parts.push_back({tensor.info, align_up(item.extent.bytes, kPartAlignment)});
-      item.extent.bytes = item.extent.parts.back().offset + tensor.info.bytes();
-    }
-    item.extent.bytes = align_up(item.extent.bytes, kExtentAlignment);
+    for (const LoadTensor& tensor : item.tensors) item.extent.append(tensor.info);
     plan_.expert_bytes += int64_t(item.extent.bytes);
     plan_.items.push_back(std::move(item));
     return {};

@@ -8,6 +8,8 @@
 #include "ref_ops/check.h"
 #include "ref_ops/poison.h"
 
+#include "ops/expert_extent.h"
+
 namespace freetoken::ref {
 
 RefOps::RefOps(RefOptions options)
@@ -56,22 +58,7 @@ Status RefOps::commit(const PackedTensorInfo& info) {
 
 Result<uint8_t*> RefOps::open_extent(const ExtentInfo& info) {
   Staging staging;
-  ExpertLayout& layout = staging.layout;
-  layout.bytes = int64_t(info.bytes);
-  for (const ExtentPart& part : info.parts) {
-    const std::string role = part.tensor.name.substr(part.tensor.name.rfind('.') + 1);
-    if (role == "gate_up" || role == "gate") {
-      layout.gate_format = part.tensor.format, layout.gate_offset = int64_t(part.offset);
-      if (role == "gate_up") layout.up_format = part.tensor.format;
-    } else if (role == "up") {
-      layout.up_format = part.tensor.format, layout.up_offset = int64_t(part.offset);
-    } else if (role == "down") {
-      layout.down_format = part.tensor.format, layout.down_offset = int64_t(part.offset);
-      layout.hidden = part.tensor.n, layout.inner = part.tensor.k;
-    } else {
-      return Unsupported("expert tensor " + part.tensor.name + ": this device has no use for it");
-    }
-  }
+  FT_ASSIGN_OR_RETURN(staging.layout, freetoken::expert_layout(info));
   FT_ASSIGN_OR_RETURN(staging.memory, Memory::allocate(info.bytes));
   uint8_t* data = staging.memory.data();
   fill_poison(data, info.bytes);
