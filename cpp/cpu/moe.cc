@@ -159,10 +159,10 @@ void CpuOps::moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const ExpertS
     }
   });
   set.resolver->release(set.layer);
-  if (failed && step_error_.ok())
-    for (int i = 0; i < experts; i++)
-      if (answers_[i].kind != ExpertAnswer::Kind::kAddress)
-        step_error_ = answers_[i].kind == ExpertAnswer::Kind::kFailed
+  // Of several that failed the one with the lowest id is told of.
+  for (int i = 0; failed && step_error_.ok() && i < experts; i++)
+    if (answers_[i].kind != ExpertAnswer::Kind::kAddress)
+      step_error_ = answers_[i].kind == ExpertAnswer::Kind::kFailed
                           ? answers_[i].error
                           : Internal("an expert was to be computed elsewhere, but the CPU backend computes all of them");
 }

@@ -255,6 +255,10 @@ TEST_P(OpsMoe, AFailingExpertSurfacesOnceThroughWait) {
     EXPECT_EQ(first.message(), "expert 1 cannot be read");
     EXPECT_TRUE(b.ops->wait(*b.queue, {}).ok()) << "said once";
     EXPECT_EQ(b.resolver.releases, 1);
+    // Of several the one with the lowest id.
+    b.resolver.failing = {0, 1, 2};
+    EXPECT_EQ(b.layer(x, out).message(), "expert 0 cannot be read");
+    b.resolver.failing = {1};
     // The first of several steps is kept.
     auto enqueue = [&] {
       b.ops->begin_step(*b.queue, {});
