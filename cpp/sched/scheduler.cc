@@ -44,7 +44,13 @@ void Scheduler::preempt(Sequence* victim) {
   victim->slot = -1;
   victim->computed = victim->slice_tokens = 0;
   victim->drafts.clear();
-  std::erase_if(plan_.items, [&](const StepItem& item) { return item.sequence == victim; });
+  // It may be in the step already, with a decode: prefill is added in order, and victims come from the end.
+  const auto item = std::find_if(plan_.items.begin(), plan_.items.end(), [&](const StepItem& i) { return i.sequence == victim; });
+  if (item != plan_.items.end()) {
+    rows_ -= item->count;
+    plan_.cost.decode_rows -= item->count;
+    plan_.items.erase(item);
+  }
   waiting_.emplace(key(*victim), victim);
   preemptions_++;
 }
@@ -146,8 +152,8 @@ void Scheduler::add_decodes() {
     const int count = 1 + int(s->drafts.size());
     plan_.items.push_back({s, s->computed, count});
     rows_ += count;
+    plan_.cost.decode_rows += count;
   }
-  plan_.cost.decode_rows = rows_;
 }
 
 // How many tokens of a sequence at `position` may still join the step.
