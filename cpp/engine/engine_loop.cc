@@ -19,13 +19,13 @@ EngineLoop::EngineLoop(EngineParts parts)
   std::random_device entropy;
   next_seed_ = uint64_t(entropy()) << 32 | entropy();
   const OpsInfo info = parts_.ops->info();
-  stats_.threads = info.threads;
-  stats_.isa = info.isa;
-  stats_.vocab = parts_.model->spec().vocab;
-  stats_.page_tokens = scheduler_.kv().page_tokens();
-  stats_.weight_bytes = parts_.ops->weight_bytes();
-  kv_capacity_tokens_ = int64_t(*std::max_element(parts_.kv.pages.begin(), parts_.kv.pages.end())) * stats_.page_tokens;
-  update_stats();
+  counters_.threads = info.threads;
+  counters_.isa = info.isa;
+  counters_.vocab = parts_.model->spec().vocab;
+  counters_.page_tokens = scheduler_.kv().page_tokens();
+  counters_.weight_bytes = parts_.ops->weight_bytes();
+  kv_capacity_tokens_ = int64_t(*std::max_element(parts_.kv.pages.begin(), parts_.kv.pages.end())) * counters_.page_tokens;
+  publish_stats();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -102,7 +102,10 @@ bool EngineLoop::take_inbox() {
     inbox.swap(inbox_);
     cancels.swap(cancels_);
     for (Incoming& incoming : inbox) start(std::move(incoming));
-    if (!inbox.empty()) update_stats();
+    if (!inbox.empty()) {  // before the lock is given up: no request may be counted nowhere
+      refresh_counters();
+      stats_ = counters_;
+    }
     if (stop_) return false;
   }
   for (RequestId id : cancels)
@@ -169,17 +172,23 @@ void EngineLoop::finish_all(ActiveRequest& active, FinishReason reason, const St
   for (auto& choice : active.choices) finish(*choice, reason, error);
 }
 
-void EngineLoop::update_stats() {
+void EngineLoop::refresh_counters() {
   const KvCacheStats kv = scheduler_.kv().stats();
-  stats_.kv_pages_total = stats_.kv_pages_used = stats_.kv_pages_cached = 0;
+  counters_.kv_pages_total = counters_.kv_pages_used = counters_.kv_pages_cached = 0;
   for (size_t g = 0; g < kv.pages_total.size(); g++) {
-    stats_.kv_pages_total += kv.pages_total[g];
-    stats_.kv_pages_used += kv.pages_total[g] - kv.pages_free[g];
-    stats_.kv_pages_cached += kv.pages_cached[g];
+    counters_.kv_pages_total += kv.pages_total[g];
+    counters_.kv_pages_used += kv.pages_total[g] - kv.pages_free[g];
+    counters_.kv_pages_cached += kv.pages_cached[g];
   }
-  stats_.waiting = scheduler_.waiting();
-  stats_.running = scheduler_.running();
-  stats_.preemptions = scheduler_.preemptions();
+  counters_.waiting = scheduler_.waiting();
+  counters_.running = scheduler_.running();
+  counters_.preemptions = scheduler_.preemptions();
+}
+
+void EngineLoop::publish_stats() {
+  refresh_counters();
+  const std::lock_guard lock(mutex_);
+  stats_ = counters_;
 }
 
 void EngineLoop::flush_events() {
@@ -191,10 +200,7 @@ void EngineLoop::flush_events() {
   }
   // Pages are free and statistics true before anybody hears of the end of a request.
   for (Choice* choice : finished_) scheduler_.remove(choice);
-  {
-    const std::lock_guard lock(mutex_);
-    update_stats();
-  }
+  publish_stats();
   for (Choice* choice : touched_) {
     Event event = std::move(choice->event);
     choice->event = Event{};

@@ -81,7 +81,8 @@ class EngineLoop final : public Engine {
   void expire();
   void flush_events();
   void fail_all(const Status& error);
-  void update_stats();         // with mutex_ held
+  void refresh_counters();     // what scheduler and cache count
+  void publish_stats();        // counters_ for callers
 
   EngineParts parts_;
   std::unique_ptr<Queue> queue_;
@@ -108,7 +109,7 @@ class EngineLoop final : public Engine {
   std::vector<Choice*> finished_;
   uint64_t next_arrival_ = 1;
   std::mt19937_64 chaos_;
-  int64_t device_us_ = 0;
+  EngineStats counters_;       // what stats_ is copied from, once or twice a step
 
   // Of one batch; members so that a steady step allocates nothing.
   std::vector<BatchRow> rows_;

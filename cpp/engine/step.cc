@@ -42,15 +42,10 @@ void EngineLoop::step() {
       for (const StepItem& item : plan.items) fail(status, item);
   }
   scheduler_.observe(double(now_us() - start_us));
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.steps++;
-    update_stats();
-  }
+  counters_.steps++;
   flush_events();
-  const std::lock_guard lock(mutex_);
-  stats_.step_us += now_us() - start_us;
-  stats_.device_us = device_us_;
+  counters_.step_us += now_us() - start_us;
+  publish_stats();
 }
 
 void EngineLoop::propose_drafts() {
@@ -104,7 +99,7 @@ Status EngineLoop::run_batch(Lane lane, std::span<const StepItem> items, int fir
   parts_.model->forward(*queue_, lane, int(rows_.size()), first, last);
   if (ends) evaluate(lane);
   Status status = parts_.ops->wait(*queue_, parts_.ops->end_step(*queue_));
-  device_us_ += now_us() - start_us;
+  counters_.device_us += now_us() - start_us;
   return status;
 }
 
@@ -201,14 +196,11 @@ void EngineLoop::end_item(const StepItem& item, int accepted, int known) {
   const int end = item.first_position + accepted;
   const bool ended_prefill = !choice.prefilled && end >= choice.prompt_tokens;
   choice.prefilled |= ended_prefill;
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.draft_tokens += drafts;
-    stats_.accepted_draft_tokens += accepted - (item.count - drafts);
-    if (ended_prefill) {
-      stats_.prompt_tokens += choice.prompt_tokens;
-      stats_.cached_prompt_tokens += choice.cached_tokens;
-    }
+  counters_.draft_tokens += drafts;
+  counters_.accepted_draft_tokens += accepted - (item.count - drafts);
+  if (ended_prefill) {
+    counters_.prompt_tokens += choice.prompt_tokens;
+    counters_.cached_prompt_tokens += choice.cached_tokens;
   }
   if (drafts > 0) choice.gain.record(drafts, accepted - (item.count - drafts));
   const std::span<const int32_t> sampled = std::span(choice.tokens).subspan(size_t(known));
@@ -267,10 +259,7 @@ void EngineLoop::take_token(Choice& choice, const SampleResult& result) {
   choice.event.tokens.push_back(result.token);
   const Request& request = choice.owner.request;
   if (request.logprobs >= 0) choice.event.logprobs.push_back({result.token, result.logprob, result.top});
-  {
-    const std::lock_guard lock(mutex_);
-    stats_.completion_tokens++;
-  }
+  counters_.completion_tokens++;
   if (choice.owner.ends(result.token)) return finish(choice, FinishReason::kStop);
   if (choice.text.push(result.token, &choice.event.text)) return finish(choice, FinishReason::kStop);
   if (choice.sampled_tokens() == choice.max_tokens) {
