@@ -2,19 +2,20 @@
 //
 //   embed DIR STOP ID...     the ids are the prompt, STOP ends the first request's text (may be "")
 //
-// Text in, text out needs a tokenizer, which is the host's; `ft serve` or the `tokenizers` library give the ids. The core
-// turns ids into text and honours stop strings by itself.
+// Text in, text out needs a tokenizer, which is the host's; `ft serve` or the `tokenizers` library give the ids. The
+// core turns ids into text and honours stop strings by itself.
 #include <freetoken/checkpoint.h>
 #include <freetoken/engine.h>
 
 #include <condition_variable>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
+#include <utility>
 
 namespace {
 
@@ -47,6 +48,25 @@ class Answers final : public freetoken::EventSink {
   }
   Answer wait(freetoken::RequestId id) { return wait(id, 1 << 30); }
 
+  // Prints the request's text as it comes, until it has ended. The pieces are whole UTF-8 characters.
+  Answer follow(freetoken::RequestId id) {
+    std::unique_lock lock(mutex_);
+    Answer& answer = answers_[id];
+    size_t printed = 0;
+    while (answer.finish == freetoken::FinishReason::kNone || printed < answer.text.size()) {
+      changed_.wait(lock, [&] {
+        return answer.finish != freetoken::FinishReason::kNone || printed < answer.text.size();
+      });
+      const std::string piece = answer.text.substr(printed);
+      printed += piece.size();
+      lock.unlock();  // a slow terminal must not hold up the engine
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+      lock.lock();
+    }
+    return answer;
+  }
+
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -69,8 +89,11 @@ const char* name(freetoken::FinishReason reason) {
   std::exit(1);
 }
 
-void print(const char* label, const Answers::Answer& answer) {
-  std::printf("%s [%s, %d tokens]: %s\n", label, name(answer.finish), answer.tokens, answer.text.c_str());
+void print(const char* label, Answers& answers, freetoken::RequestId id) {
+  std::printf("%s: ", label);
+  const Answers::Answer answer = answers.follow(id);
+  std::printf("\n%s [%s, %d tokens]%s%s\n", label, name(answer.finish), answer.tokens, answer.error.empty() ? "" : " ",
+              answer.error.c_str());
 }
 
 }  // namespace
@@ -94,7 +117,15 @@ int main(int argc, char** argv) {
   if (auto status = freetoken::Engine::load(std::move(options), answers, &engine); !status.ok()) fail(status);
 
   freetoken::Request request;
-  for (int i = 3; i < argc; i++) request.prompt.push_back(std::atoi(argv[i]));
+  for (int i = 3; i < argc; i++) {
+    char* end = nullptr;
+    const long token = std::strtol(argv[i], &end, 10);
+    if (end == argv[i] || *end || token < 0 || token > INT32_MAX) {
+      std::fprintf(stderr, "embed: \"%s\" is not a token id\n", argv[i]);
+      return 2;
+    }
+    request.prompt.push_back(int32_t(token));
+  }
   request.max_tokens = 48;
   request.sampling.temperature = 0;
 
@@ -111,8 +142,8 @@ int main(int argc, char** argv) {
 
   answers->wait(third, 5);
   engine->cancel(third);
-  print("first", answers->wait(first));
-  print("second", answers->wait(second));
+  print("first", *answers, first);
+  print("second", *answers, second);
   const Answers::Answer cancelled = answers->wait(third);
   std::printf("third [%s]\n", name(cancelled.finish));
 

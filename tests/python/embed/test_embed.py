@@ -100,14 +100,16 @@ def test_example_host(host, checkpoint):
         stopped = complete(running, [request | {"stop": [stop]}])[0]
     assert stopped.finish == "stop" and stopped.text != whole
     out = run(host, checkpoint, stop, *prompt)
-    first, second = (re.search(rf"^{name} \[(\w+), \d+ tokens\]: (.*?)(?=^(?:second|third) \[)", out, re.M | re.S)
+    first, second = (re.search(rf"^{name}: (.*?)\n{name} \[(\w+), \d+ tokens\]$", out, re.M | re.S)
                      for name in ("first", "second"))  # fmt: skip
-    assert first and (first[1], first[2]) == ("stop", stopped.text + "\n")
-    assert second and second[2] == whole + "\n"
+    assert first and (first[1], first[2]) == (stopped.text, "stop")
+    assert second and second[1] == whole
     assert "third [cancelled]" in out
 
 
 def test_example_host_says_what_is_wrong(host, checkpoint, tmp_path):
+    done = subprocess.run([host, checkpoint, "", "1x"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "1x" in done.stderr
     done = subprocess.run([host, tmp_path / "nothing", "", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "nothing" in done.stderr
     copy = Path(shutil.copytree(checkpoint, tmp_path / "copy"))
