@@ -110,6 +110,32 @@ TEST(EngineSchedule, ASecondRunHitsThePrefixCache) {
   }
 }
 
+// Prompts of several windows that share a beginning which ends anywhere: before, in and behind the last window.
+TEST(EngineSchedule, WindowsHitInTheMiddleOfLongPrompts) {
+  const ModelSpec spec = window_spec();  // 24 and 100 positions
+  const TinyWeights weights = random_weights(spec, 97, mixed_formats);
+  std::mt19937 rng(19);
+  TinyEngine tiny(spec, weights, {.pages = 200}), none(spec, weights, {.prefix_cache = false});
+  const std::vector<int32_t> base = random_prompt(520, rng);
+  tiny.run(make_request(base, 4));
+  int64_t most = 0;
+  for (int shared : {7, 64, 90, 128, 200, 333, 448, 500, 519}) {
+    Request r = make_request({base.begin(), base.begin() + shared}, 8);
+    for (int i = 0; i < 40; i++) r.prompt.push_back(int32_t(rng() % 131));
+    r.logits = LogitsMode::kSampled;
+    for (int again = 0; again < 2; again++) {
+      const Outcome hit = tiny.run(r);
+      expect_same(hit, none.run(r), std::to_string(shared) + " tokens shared");
+      most = std::max<int64_t>(most, hit.cached_tokens);
+      if (again) {
+        EXPECT_EQ(hit.cached_tokens, int(r.prompt.size()) - 1) << "its own last window is there";
+      }
+    }
+  }
+  EXPECT_GT(most, 520);
+  tiny.expect_idle();
+}
+
 // Choice i draws as a request of its own with this index would; choice 0 as a request with n = 1.
 TEST(EngineSchedule, ChoicesShareThePromptAndDrawApart) {
   for (const Family& family : families())

@@ -173,6 +173,20 @@ class KvMachine(RuleBasedStateMachine):
         if not self.sequences and not self.snapshots:
             assert free == total and not any(cached)
 
+    def teardown(self) -> None:
+        """Nothing is lost: when all have let go every page is free or cached, and when the cache is cleared, free."""
+        if not hasattr(self, "cache"):
+            return
+        for s in self.sequences:
+            self.cache.release(s.kv, s.tokens, s.computed)
+        for _, snapshot in self.snapshots:
+            self.cache.drop(snapshot)
+        assert self.cache.check([], []) == ""
+        total, free, cached, _ = self.cache.stats()
+        assert [f + c for f, c in zip(free, cached, strict=True)] == total
+        self.cache.clear_cache()
+        assert self.cache.stats()[1] == total
+
     # ---- what holds always
 
     @invariant()
