@@ -34,7 +34,9 @@ Result<Tensor> CpuOps::allocate(DType dtype, int rows, int cols) {
 }
 
 Status CpuOps::allocate_kv(std::span<const KvGroup> groups, std::span<const int32_t> pages) {
+  kv_filler_.reset();
   kv_.clear();
+  std::vector<std::span<uint8_t>> memories;
   for (size_t g = 0; g < groups.size(); g++) {
     KvPool pool{.group = groups[g]};
     for (const KvLayer& layer : groups[g].layers) {
@@ -43,8 +45,10 @@ Status CpuOps::allocate_kv(std::span<const KvGroup> groups, std::span<const int3
                          dtype_bytes(groups[g].dtype);
     }
     FT_ASSIGN_OR_RETURN(pool.memory, Memory::allocate(size_t(pool.page_bytes) * pages[g]));
+    memories.push_back({pool.memory.data(), pool.memory.size_bytes()});
     kv_.push_back(std::move(pool));
   }
+  kv_filler_ = std::make_unique<MemoryFiller>(std::move(memories));
   return {};
 }
 

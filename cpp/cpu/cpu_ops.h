@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/thread_pool.h"
 #include "cpu/activations.h"
+#include "cpu/memory_filler.h"
 #include "cpu/route_slot.h"
 #include "cpu/weight_arena.h"
 #include "kernels/attention.h"
@@ -139,6 +140,7 @@ class CpuOps final : public Ops {
   };
   std::vector<SamplerSlot> slots_;
   std::vector<KvPool> kv_;
+  std::unique_ptr<MemoryFiller> kv_filler_;  // after kv_: it ends first
   std::vector<Rope> ropes_;
   std::vector<Memory> buffers_;
 
