@@ -87,7 +87,7 @@ def test_random_cancels_among_many(requests, cancels, chaos_seed):
         stats = running.stats()
         assert stats["running"] == stats["waiting"] == 0
         assert stats["kv_pages_used"] == stats["kv_pages_cached"]
-        assert len(os.listdir("/proc/self/task")) == threads
+        assert len(os.listdir("/proc/self/task")) <= threads  # less: the one that fills the KV pool has ended
         # Every place still works, all at once.
         for got, want in zip(complete(running, some), expected, strict=True):
             assert got.tokens == want.tokens
