@@ -17,7 +17,7 @@ from typing import Any
 
 from freetoken.cli import main
 from freetoken.engine import async_engine
-from freetoken.server import sse
+from freetoken.server import stream
 
 
 class TracedCore:
@@ -42,27 +42,24 @@ class TracedCore:
 
 
 def trace_sockets(delays_s: list[float]) -> None:
-    """A response's frames are made in the task that writes them, so the task says which events a frame is about."""
-    sampled_us: dict[Any, int] = {}
-    plain_next, plain_write = async_engine.RequestGroup.next, sse.SseResponse._write
+    """A write is made of the events that the pump has just taken."""
+    sampled_us: dict[Any, int] = {}  # by group
+    plain_take, plain_write = async_engine.RequestGroup.take, stream._Pump._write
 
-    async def traced_next(self: Any, timeout_s: float | None = None) -> Any:
-        events = await plain_next(self, timeout_s)
+    def traced_take(self: Any) -> Any:
+        events = plain_take(self)
         times = [event.time_us for _, event in events if event.tokens]
         if times:
-            sampled_us[asyncio.current_task()] = min(times)
+            sampled_us[self] = min(times)
         return events
 
-    async def traced_write(self: Any, send: Any) -> None:
-        async def traced_send(message: Any) -> None:
-            await send(message)
-            if (then_us := sampled_us.pop(asyncio.current_task(), None)) is not None:
-                delays_s.append(time.monotonic() - then_us / 1e6)
+    def traced_write(self: Any, body: bytes) -> None:
+        plain_write(self, body)
+        if (then_us := sampled_us.pop(self._group, None)) is not None:
+            delays_s.append(time.monotonic() - then_us / 1e6)
 
-        await plain_write(self, traced_send)
-
-    async_engine.RequestGroup.next = traced_next  # type: ignore[method-assign]
-    sse.SseResponse._write = traced_write  # type: ignore[method-assign]
+    async_engine.RequestGroup.take = traced_take  # type: ignore[method-assign]
+    stream._Pump._write = traced_write  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

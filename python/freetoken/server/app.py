@@ -23,6 +23,7 @@ from freetoken.server.models import get_model, health, list_models
 from freetoken.server.openai_chat import chat_completions
 from freetoken.server.openai_completions import completions
 from freetoken.server.state import ServerState
+from freetoken.server.stream import RAW_SEND
 
 _LOG = logging.getLogger("freetoken.server")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -45,6 +46,7 @@ class RequestIds:
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
+        scope[RAW_SEND] = send
         await self._app(scope, receive, send_with_id)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from freetoken.engine.async_engine import CoreEvent, EngineDead, QueueFull, RequestGroup
 from freetoken.server.errors import ApiError, bad_request, timed_out
-from freetoken.server.sse import until_disconnect
 from freetoken.server.state import ServedModel
 
 LOWEST_LOGPROB = -9999.0  # stands for minus infinity, which JSON does not have
@@ -95,21 +95,40 @@ def submit(model: ServedModel, requests: list[dict[str, Any]]) -> RequestGroup:
     return group
 
 
-async def deltas(group: RequestGroup, silence_s: float | None = None) -> AsyncIterator[Delta | None]:
-    """Deltas until all choices have finished, one per choice and wake-up; None after each `silence_s` of silence."""
+def _merged(events: list[tuple[int, CoreEvent]]) -> list[Delta]:
+    """One per choice. ApiError where an event says that the answer cannot go on."""
+    merged: dict[int, Delta] = {}
+    for index, event in events:
+        merged.setdefault(index, Delta(index)).add(event)
+    return list(merged.values())
+
+
+def _stopped(error: EngineDead) -> ApiError:
+    return ApiError(503, f"the engine stopped: {error}", code="engine_dead")
+
+
+def take_deltas(group: RequestGroup) -> list[Delta]:
+    """What has come since the last call."""
+    try:
+        return _merged(group.take())
+    except EngineDead as error:
+        raise _stopped(error) from None
+
+
+async def deltas(group: RequestGroup) -> AsyncIterator[Delta]:
+    """Deltas until all choices have finished."""
     while not group.finished:
         try:
-            batch = await group.next(silence_s)
+            events = await group.next()
         except EngineDead as error:
-            raise ApiError(503, f"the engine stopped: {error}", code="engine_dead") from None
-        if not batch:
-            yield None
-            continue
-        merged: dict[int, Delta] = {}
-        for index, event in batch:
-            merged.setdefault(index, Delta(index)).add(event)
-        for delta in merged.values():
+            raise _stopped(error) from None
+        for delta in _merged(events):
             yield delta
+
+
+async def until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 Result = TypeVar("Result")

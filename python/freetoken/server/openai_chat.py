@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -18,12 +17,13 @@ from freetoken.engine.async_engine import RequestGroup
 from freetoken.server import fields
 from freetoken.server.body import parse, read_object
 from freetoken.server.chat_logprobs import chat_logprobs
-from freetoken.server.errors import ApiError, bad_request
+from freetoken.server.errors import bad_request
 from freetoken.server.generation import Delta, Usage, deltas, submit, while_connected
 from freetoken.server.sampling import core_request, refuse_oversized, room_for
 from freetoken.server.schema import ChatFields
-from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
+from freetoken.server.sse import data_frame
 from freetoken.server.state import ServedModel, ServerState
+from freetoken.server.stream import StreamResponse
 
 
 class _Answer:
@@ -42,7 +42,6 @@ class _Answer:
     async def whole(self, group: RequestGroup) -> dict[str, Any]:
         totals = [Delta(index) for index in range(self._values.n)]
         async for delta in deltas(group):
-            assert delta is not None
             self._usage.add(delta)
             total = totals[delta.index]
             total.text += delta.text
@@ -63,28 +62,26 @@ class _Answer:
             choice["token_ids"] = total.tokens
         return choice
 
-    async def frames(self, group: RequestGroup, keep_alive_s: float) -> AsyncIterator[bytes]:
+    def opening(self) -> bytes:
         first: dict[str, Any] = {"prompt_token_ids": self._prompt} if self._values.return_token_ids else {}
-        for index in range(self._values.n):
-            yield self._chunk(Delta(index), {"role": "assistant", "content": ""}, first if index == 0 else {})
-        try:
-            async for delta in deltas(group, keep_alive_s):
-                if delta is None:
-                    yield KEEP_ALIVE_FRAME
-                    continue
-                self._usage.add(delta)
-                finish, delta.finish = delta.finish, None
-                if delta.text or (delta.tokens and (self._values.return_token_ids or self._values.logprobs)):
-                    yield self._chunk(delta, {"content": delta.text})
-                if finish is not None:  # always a frame of its own, however the tokens came
-                    yield self._chunk(Delta(delta.index, finish=finish), {})
-        except ApiError as error:
-            yield data_frame(error.body())
-        else:
-            if self._values.include_usage:
-                body = {**self._base, "object": "chat.completion.chunk", "choices": []}
-                yield data_frame({**body, "usage": self._usage.body()})
-        yield DONE_FRAME
+        role = {"role": "assistant", "content": ""}
+        return b"".join(self._chunk(Delta(i), role, {} if i else first) for i in range(self._values.n))
+
+    def of_delta(self, delta: Delta) -> bytes:
+        self._usage.add(delta)
+        frames = b""
+        finish, delta.finish = delta.finish, None
+        if delta.text or (delta.tokens and (self._values.return_token_ids or self._values.logprobs)):
+            frames = self._chunk(delta, {"content": delta.text})
+        if finish is not None:  # always a frame of its own, however the tokens came
+            frames += self._chunk(Delta(delta.index, finish=finish), {})
+        return frames
+
+    def closing(self) -> bytes:
+        if not self._values.include_usage:
+            return b""
+        body = {**self._base, "object": "chat.completion.chunk", "choices": []}
+        return data_frame({**body, "usage": self._usage.body()})
 
     def _chunk(self, delta: Delta, message: dict[str, Any], extra: dict[str, Any] | None = None) -> bytes:
         logprobs = self._logprobs(delta) if delta.logprobs else None
@@ -133,6 +130,6 @@ async def chat_completions(request: Request) -> Response:
     core["logprobs"] = values.top_logprobs if values.logprobs else -1
     group = submit(model, [core])
     if values.stream:
-        return SseResponse(answer.frames(group, state.keep_alive_s), group.cancel)
+        return StreamResponse(group, answer, state.keep_alive_s)
     body = await while_connected(request, group, answer.whole(group))
     return Response(orjson.dumps(body), 200, media_type="application/json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +16,14 @@ from freetoken.chat.prompt import with_one_bos
 from freetoken.engine.async_engine import RequestGroup
 from freetoken.server import fields
 from freetoken.server.body import parse, read_object
-from freetoken.server.errors import ApiError, bad_request
+from freetoken.server.errors import bad_request
 from freetoken.server.generation import Delta, Usage, deltas, submit, while_connected
 from freetoken.server.legacy_logprobs import LegacyLogprobs, join
 from freetoken.server.sampling import core_request, refuse_oversized, room_for
 from freetoken.server.schema import CompletionFields
-from freetoken.server.sse import DONE_FRAME, KEEP_ALIVE_FRAME, SseResponse, data_frame
+from freetoken.server.sse import data_frame
 from freetoken.server.state import ServedModel, ServerState
+from freetoken.server.stream import StreamResponse
 
 
 @dataclass
@@ -85,37 +85,35 @@ class _Answer:
             "created": int(time.time()),
             "model": model.name,
         }
+        self._no_usage = {"usage": None} if values.include_usage else {}
 
     async def whole(self, group: RequestGroup) -> dict[str, Any]:
         pieces: list[list[dict[str, Any]]] = [[] for _ in self._choices]
         async for delta in deltas(group):
-            assert delta is not None
             self._usage.add(delta)
             pieces[delta.index].append(self._choices[delta.index].piece(delta))
         return {**self._base, "choices": [_Choice.whole(part) for part in pieces], "usage": self._usage.body()}
 
-    async def frames(self, group: RequestGroup, keep_alive_s: float) -> AsyncIterator[bytes]:
-        usage_field = {"usage": None} if self._values.include_usage else {}
-        try:
-            async for delta in deltas(group, keep_alive_s):
-                if delta is None:
-                    yield KEEP_ALIVE_FRAME
-                    continue
-                self._usage.add(delta)
-                piece = self._choices[delta.index].piece(delta)
-                finish, piece["finish_reason"] = piece["finish_reason"], None
-                logprobs = piece["logprobs"]
-                if piece["text"] or piece.get("token_ids") or (logprobs and logprobs["tokens"]):
-                    yield data_frame({**self._base, "choices": [piece], **usage_field})
-                if finish is not None:  # always a frame of its own, however the tokens came
-                    final = {"index": delta.index, "text": "", "logprobs": None, "finish_reason": finish}
-                    yield data_frame({**self._base, "choices": [final], **usage_field})
-        except ApiError as error:
-            yield data_frame(error.body())
-        else:
-            if self._values.include_usage:
-                yield data_frame({**self._base, "choices": [], "usage": self._usage.body()})
-        yield DONE_FRAME
+    def opening(self) -> bytes:
+        return b""
+
+    def of_delta(self, delta: Delta) -> bytes:
+        self._usage.add(delta)
+        piece = self._choices[delta.index].piece(delta)
+        finish, piece["finish_reason"] = piece["finish_reason"], None
+        logprobs = piece["logprobs"]
+        frames = b""
+        if piece["text"] or piece.get("token_ids") or (logprobs and logprobs["tokens"]):
+            frames = data_frame({**self._base, "choices": [piece], **self._no_usage})
+        if finish is not None:  # always a frame of its own, however the tokens came
+            final = {"index": delta.index, "text": "", "logprobs": None, "finish_reason": finish}
+            frames += data_frame({**self._base, "choices": [final], **self._no_usage})
+        return frames
+
+    def closing(self) -> bytes:
+        if not self._values.include_usage:
+            return b""
+        return data_frame({**self._base, "choices": [], "usage": self._usage.body()})
 
 
 def _encode(values: CompletionFields, model: ServedModel) -> list[_Prompt]:
@@ -160,6 +158,6 @@ async def completions(request: Request) -> Response:
     answer = _Answer(values, model, prompts)
     group = submit(model, _core_requests(values, model, prompts))
     if values.stream:
-        return SseResponse(answer.frames(group, state.keep_alive_s), group.cancel)
+        return StreamResponse(group, answer, state.keep_alive_s)
     body = await while_connected(request, group, answer.whole(group))
     return Response(orjson.dumps(body), 200, media_type="application/json")

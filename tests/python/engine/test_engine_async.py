@@ -141,13 +141,29 @@ def test_cancel_ends_one_request():
     run(test)
 
 
-def test_silence_returns_nothing():
+def test_a_listener_hears_of_each_event_and_of_the_end():
     async def test(engine, core):
         core.hold = True
         group = engine.group()
+        heard = []
+        group.listen(lambda: heard.append([event.text for _, event in group.take()]))
         group.submit(REQUEST)
-        assert await group.next(0.01) == []
-        assert not group.finished
+        await asyncio.sleep(0.01)
+        assert heard == []
+        core.hold = False
+        while not group.finished:
+            await asyncio.sleep(0.001)
+        assert heard == [["a"]] * 5
+        group.listen(None)
+        with pytest.raises(EngineDead):
+            lost = engine.group()
+            core.hold = True
+            lost.listen(lambda: heard.append("lost"))
+            lost.submit(REQUEST)
+            core.kill("gone")
+            await asyncio.wait_for(engine.died.wait(), 5)
+            lost.take()
+        assert heard[5:] == ["lost"]
 
     run(test)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -84,14 +83,12 @@ def test_a_text_that_cannot_fit_never_reaches_the_tokenizer(monkeypatch, path, p
     monkeypatch.setattr("fakes.served.ByteTokenizer", Counting)
     Counting.encoded_chars = 0
     template = "{{ x }}" + CHATML
-    started = time.monotonic()
     body = {"model": "tiny", **part}
     answer, _ = post(path, body, template=template, max_sequence_tokens=1000, max_body_bytes=32 << 20)
     error = answer.json()["error"]
     assert answer.status_code == 400 and error["code"] == "context_length_exceeded" and error["param"] == param
     assert "> 999 maximum" in error["message"] and int(error["message"].split()[4]) > 1000
     assert Counting.encoded_chars == 0
-    assert time.monotonic() - started < 5
 
 
 def test_the_first_prompt_that_is_too_long_ends_the_encoding(monkeypatch):
