@@ -1,13 +1,12 @@
 """`ft serve` that notes when each token was sampled: python bench/e2e/traced_serve.py TRACE serve --model ...
 
-At the end TRACE (JSON) holds: `requests`, for each the first prompt token and [number of tokens, time] of each event, with
-times of the monotonic clock; `socket_s`, for each frame of a stream the seconds from the sampling of its (first) token
-until its bytes were handed to the socket.
+At the end TRACE (JSON) holds: `requests`, for each the first prompt token and [number of tokens, time] of each event,
+with times of the monotonic clock; `socket_s`, for each write to a stream the seconds from the sampling of its (first)
+token until its bytes were handed to the socket.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import json
 import sys
