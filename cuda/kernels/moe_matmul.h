@@ -30,7 +30,7 @@ struct ExpertGroups {
   int max_tiles = 0;
 };
 
-// Whether a step of this shape should be grouped, and the tile width then: 8, 16 or 64. Bits do not depend on it.
+// Whether a step of this shape should be grouped, and the tile width then: 16 or 64. Bits do not depend on it.
 bool experts_grouped(int rows);
 int expert_tile_entries(int entries, int experts);
 // Upper bounds over all tile widths: sizes the memory for every step of at most that many entries.
