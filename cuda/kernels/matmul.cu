@@ -61,7 +61,7 @@ bool linear_supports(WeightFormat) { return true; }
 bool gated_supports(WeightFormat format) { return mma_format(format); }
 bool linear_f32_supports(WeightFormat format) { return !mma_format(format) || format == WeightFormat::kBF16; }
 
-cudaError_t linear(Rows x, int rows, int k, const LinearTarget* targets, int count, cudaStream_t stream) {
+cudaError_t launch_linear(Rows x, int rows, int k, const LinearTarget* targets, int count, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   bool done[kMaxLinearTargets] = {};
   if (count > kMaxLinearTargets) return cudaErrorInvalidValue;
@@ -85,11 +85,11 @@ cudaError_t linear(Rows x, int rows, int k, const LinearTarget* targets, int cou
   return cudaSuccess;
 }
 
-cudaError_t linear_f32(Rows x, int rows, int k, const LinearTarget& target, cudaStream_t stream) {
+cudaError_t launch_linear_f32(Rows x, int rows, int k, const LinearTarget& target, cudaStream_t stream) {
   return run_f32(x, rows, k, target, 1.0f, 0.0f, stream);
 }
 
-cudaError_t logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream) {
+cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (!mma_format(head.format)) return run_f32(x, rows, k, head, scale, softcap, stream);
   MatmulArgs args = matmul_args(head.format, x, k);
@@ -100,7 +100,7 @@ cudaError_t logits(Rows x, int rows, int k, const LinearTarget& head, float scal
   return launch_dense(head.format, args, rows, stream);
 }
 
-cudaError_t gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream_t stream) {
+cudaError_t launch_gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (!mma_format(target.format)) return cudaErrorNotSupported;
   MatmulArgs args = matmul_args(target.format, x, k);
@@ -116,7 +116,7 @@ cudaError_t gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream
   return launch_dense(target.format, args, rows, stream);
 }
 
-cudaError_t gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride, cudaStream_t stream) {
+cudaError_t launch_gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride, cudaStream_t stream) {
   if (rows == 0 || n == 0) return cudaSuccess;
   FT_LAUNCH((gated_rows_kernel), dim3(unsigned(rows), unsigned(ceil_div(n, 256))), dim3(256), 0, stream, gate.data,
             gate.stride, up.data, up.stride, n, out, out_stride);

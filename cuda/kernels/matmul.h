@@ -35,18 +35,18 @@ struct LinearTarget {
 };
 constexpr int kMaxLinearTargets = 8;
 
-// Formats that linear(), logits() and gated() run: all of WeightFormat.
+// Formats that launch_linear(), launch_logits() and launch_gated() run: all of WeightFormat.
 bool linear_supports(WeightFormat format);
 
 // targets[i].out[r] = x[r] W_i^T + bias_i for r < rows. One launch for all targets of one format.
-cudaError_t linear(Rows x, int rows, int k, const LinearTarget* targets, int count, cudaStream_t stream);
+cudaError_t launch_linear(Rows x, int rows, int k, const LinearTarget* targets, int count, cudaStream_t stream);
 
-// As linear(), but x stays fp32 whatever the format (routers): f32, f16, bf16.
+// As launch_linear(), but x stays fp32 whatever the format (routers): f32, f16, bf16.
 bool linear_f32_supports(WeightFormat format);
-cudaError_t linear_f32(Rows x, int rows, int k, const LinearTarget& target, cudaStream_t stream);
+cudaError_t launch_linear_f32(Rows x, int rows, int k, const LinearTarget& target, cudaStream_t stream);
 
 // out[r] = cap(scale * (x[r] W^T + bias)), cap(v) = softcap * tanh(v / softcap) when softcap > 0, v otherwise.
-cudaError_t logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream);
+cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream);
 
 // A gate/up pair in one matrix, interleaved by 16 rows: tile t holds gate rows 16 t .. 16 t + 15, then up rows of the same.
 struct GatedTarget {
@@ -60,12 +60,12 @@ struct GatedTarget {
 };
 
 // out[r] = silu(gate x[r] + gate_bias) * (up x[r] + up_bias), silu(v) = v / (1 + exp(-v)).
-// Formats with bf16 activations only (gated_supports): for f32, f16 and for pairs of two formats use linear() and gated_rows().
+// Formats with bf16 activations only (gated_supports): for f32, f16 and for pairs of two formats use launch_linear() and launch_gated_rows().
 bool gated_supports(WeightFormat format);
-cudaError_t gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream_t stream);
+cudaError_t launch_gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream_t stream);
 
-// out[r][i] = silu(gate[r][i]) * up[r][i] for i < n; biases are part of linear(). out may be gate or up.
-cudaError_t gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride, cudaStream_t stream);
+// out[r][i] = silu(gate[r][i]) * up[r][i] for i < n; biases are part of launch_linear(). out may be gate or up.
+cudaError_t launch_gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride, cudaStream_t stream);
 
 // The number of pieces K is cut into, and their length.
 constexpr int matmul_partitions(int k) { return k <= 256 ? 1 : k > 1792 ? 8 : (k + 255) / 256; }

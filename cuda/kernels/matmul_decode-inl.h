@@ -1,7 +1,7 @@
 // Few columns (up to 8): a block has one pair of tiles, a warp one piece of K. Weights go from memory straight into mma
 // fragments, kDepth steps ahead; x comes from the cache.
 #pragma once
-#include "cuda/kernels/matmul_job.h"
+#include "cuda/kernels/matmul_job-inl.h"
 #include "cuda/kernels/t32_fragment.h"
 
 namespace freetoken::cuda {

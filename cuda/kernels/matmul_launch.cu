@@ -12,10 +12,10 @@ void launch_format(MatmulVariant variant, const MatmulArgs& args, dim3 grid, cud
       FT_LAUNCH((matmul_decode<F>), grid, dim3(unsigned(32 * matmul_partitions(args.k))), 0, stream, args);
       return;
     case MatmulVariant::kNarrow:
-      FT_LAUNCH((matmul_tiles<F, 4, 1, 2>), grid, dim3(kTileThreads), 0, stream, args);
+      FT_LAUNCH((matmul_tiles<F, 2>), grid, dim3(kTileThreads), 0, stream, args);
       return;
     case MatmulVariant::kWide:
-      FT_LAUNCH((matmul_tiles<F, 2, 2, 4>), grid, dim3(kTileThreads), 0, stream, args);
+      FT_LAUNCH((matmul_tiles<F, 4>), grid, dim3(kTileThreads), 0, stream, args);
       return;
   }
 }

@@ -1,14 +1,16 @@
 // Between the launchers and the kernels: one entry per variant. Which variant runs changes no bit.
 #pragma once
-#include "cuda/kernels/matmul_job.h"
+#include "cuda/kernels/matmul_args.h"
 
 namespace freetoken::cuda {
 
 enum class MatmulVariant { kDecode, kNarrow, kWide };
 
-// Rows of weights and columns (rows of x) of a block.
-constexpr int variant_pairs(MatmulVariant v) { return v == MatmulVariant::kDecode ? 1 : v == MatmulVariant::kNarrow ? 4 : 2; }
-constexpr int variant_columns(MatmulVariant v) { return v == MatmulVariant::kDecode ? 8 : v == MatmulVariant::kNarrow ? 16 : 64; }
+// Pairs of tiles and columns (rows of x) of a block.
+constexpr int variant_pairs(MatmulVariant v) { return v == MatmulVariant::kDecode ? 1 : 4; }
+constexpr int variant_columns(MatmulVariant v) {
+  return v == MatmulVariant::kDecode ? 8 : v == MatmulVariant::kNarrow ? 16 : 32;
+}
 
 // Formats whose x is rounded to bf16.
 constexpr bool mma_format(WeightFormat f) { return f != WeightFormat::kF32 && f != WeightFormat::kF16; }

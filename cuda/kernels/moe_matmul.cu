@@ -58,7 +58,7 @@ bool expert_supports(WeightFormat format) { return mma_format(format); }
 
 // Up to four rows, an expert seldom has two of the entries.
 bool experts_grouped(int rows) { return rows > 4; }
-int expert_tile_entries(int entries, int experts) { return entries < 24 * experts ? kNarrowEntries : kWideEntries; }
+int expert_tile_entries(int entries, int experts) { return entries < 16 * experts ? kNarrowEntries : kWideEntries; }
 
 size_t expert_groups_bytes(int max_entries, int max_experts) {
   const size_t tiles = size_t(most_tiles(max_entries, max_experts, kNarrowEntries));
@@ -77,24 +77,24 @@ ExpertGroups expert_groups(void* memory, int entries, int experts) {
   return groups;
 }
 
-cudaError_t group_experts(const ExpertChoice& choice, const ExpertGroups& groups, cudaStream_t stream) {
+cudaError_t launch_group_experts(const ExpertChoice& choice, const ExpertGroups& groups, cudaStream_t stream) {
   if (choice.experts > kMaxGroupedExperts) return cudaErrorInvalidValue;
   FT_LAUNCH((group_kernel), dim3(1), dim3(kGroupThreads), 0, stream, choice.expert, choice.entries(), choice.begin, choice.end,
             groups);
   return cudaGetLastError();
 }
 
-cudaError_t expert_linear(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in,
+cudaError_t launch_expert_linear(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in,
                           EntryInput input, float* out, int64_t out_stride, cudaStream_t stream) {
   return run(choice, groups, matrix, in, input, false, out, out_stride, stream);
 }
 
-cudaError_t expert_gated(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows x, float* out,
+cudaError_t launch_expert_gated(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows x, float* out,
                          int64_t out_stride, cudaStream_t stream) {
   return run(choice, groups, matrix, x, EntryInput::kRow, true, out, out_stride, stream);
 }
 
-cudaError_t combine_experts(const float* entry_out, int64_t entry_stride, const float* weight, int rows, int ranks, int n,
+cudaError_t launch_combine_experts(const float* entry_out, int64_t entry_stride, const float* weight, int rows, int ranks, int n,
                             float* out, int64_t out_stride, cudaStream_t stream) {
   if (rows == 0 || n == 0) return cudaSuccess;
   FT_LAUNCH((combine_kernel), dim3(unsigned(rows), unsigned(ceil_div(n, 256))), dim3(256), 0, stream, entry_out, entry_stride,

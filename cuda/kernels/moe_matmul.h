@@ -1,5 +1,5 @@
 // Expert matmuls on T32 extents. An entry is a (row, rank): entry = row * ranks + rank. Every entry's output is stored on its
-// own and combine_experts() adds them in rank order. Formula per element as in matmul.h, in both forms:
+// own and launch_combine_experts() adds them in rank order. Formula per element as in matmul.h, in both forms:
 //   by entry    (groups == null) one entry per block: decode
 //   grouped     entries sorted by expert on the device, tiles of entries of one expert: prefill
 //
@@ -30,14 +30,14 @@ struct ExpertGroups {
   int max_tiles = 0;
 };
 
-// Whether a step of this shape should be grouped, and the tile width then: 16 or 64. Bits do not depend on it.
+// Whether a step of this shape should be grouped, and the tile width then: 16 or 32. Bits do not depend on it.
 bool experts_grouped(int rows);
 int expert_tile_entries(int entries, int experts);
 // Upper bounds over all tile widths: sizes the memory for every step of at most that many entries.
 size_t expert_groups_bytes(int max_entries, int max_experts);
 ExpertGroups expert_groups(void* memory, int entries, int experts);
 // Fills the groups from the choice. One block.
-cudaError_t group_experts(const ExpertChoice& choice, const ExpertGroups& groups, cudaStream_t stream);
+cudaError_t launch_group_experts(const ExpertChoice& choice, const ExpertGroups& groups, cudaStream_t stream);
 
 constexpr int kMaxGroupedExperts = 1024;
 
@@ -54,15 +54,15 @@ struct ExpertMatrix {
 bool expert_supports(WeightFormat format);
 
 // out[entry] = W_expert(entry) in
-cudaError_t expert_linear(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in,
+cudaError_t launch_expert_linear(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in,
                           EntryInput input, float* out, int64_t out_stride, cudaStream_t stream);
-// out[entry] = silu(gate x[row]) * (up x[row]), gate and up interleaved by 16 rows. For pairs of two formats: expert_linear()
-// twice, then gated_rows() over the entries.
-cudaError_t expert_gated(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows x, float* out,
+// out[entry] = silu(gate x[row]) * (up x[row]), gate and up interleaved by 16 rows. For pairs of two formats: launch_expert_linear()
+// twice, then launch_gated_rows() over the entries.
+cudaError_t launch_expert_gated(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows x, float* out,
                          int64_t out_stride, cudaStream_t stream);
 
 // out[r] = fma chain from zero over ascending ranks: weight[r][rank] * entry_out[r * ranks + rank].
-cudaError_t combine_experts(const float* entry_out, int64_t entry_stride, const float* weight, int rows, int ranks, int n,
+cudaError_t launch_combine_experts(const float* entry_out, int64_t entry_stride, const float* weight, int rows, int ranks, int n,
                             float* out, int64_t out_stride, cudaStream_t stream);
 
 }  // namespace freetoken::cuda

@@ -28,7 +28,7 @@ FT_DEV int block_exclusive_sum(int v, int* warps) {
   return inclusive - v + (warp ? before : 0);
 }
 
-__global__ void __launch_bounds__(kGroupThreads) group_kernel(const int32_t* choice, int entries, int begin, int end,
+__global__ void __launch_bounds__(kGroupThreads, 1) group_kernel(const int32_t* choice, int entries, int begin, int end,
                                                               const ExpertGroups groups) {
   static_assert(kGroupThreads == kMaxGroupedExperts, "a thread has one expert");
   FT_SHARED(int, count, [kMaxGroupedExperts]);
