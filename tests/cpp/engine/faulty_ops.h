@@ -13,6 +13,7 @@ namespace freetoken::testing {
 class FaultyOps final : public Ops {
  public:
   struct Faults {
+    std::atomic<bool> no_kv{false};       // there is no memory for KV
     std::atomic<bool> fail_step{false};   // the next begin_step's work is broken: the next wait() says so, once
     std::atomic<bool> throw_step{false};  // begin_step throws
     std::atomic<bool> hold_step{false}, held{false};  // begin_step waits, and says that it does
@@ -32,6 +33,7 @@ class FaultyOps final : public Ops {
   int64_t weight_bytes() const override { return ops_->weight_bytes(); }
   Result<Tensor> allocate(DType dtype, int rows, int cols) override { return ops_->allocate(dtype, rows, cols); }
   Status allocate_kv(std::span<const KvGroup> g, std::span<const int32_t> pages) override {
+    if (faults_->no_kv) return ResourceExhausted("no memory is left on the device");
     return ops_->allocate_kv(g, pages);
   }
   void set_rope_tables(std::span<const RopeTable> tables) override { ops_->set_rope_tables(tables); }
