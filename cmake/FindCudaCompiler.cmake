@@ -11,27 +11,41 @@ function(_ft_nvcc_is_new_enough result path)
   endif()
 endfunction()
 
+function(_ft_nvcc_of_wheels result)
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -c "import nvidia, os; print(*[p + '/cu13/bin/nvcc' for p in nvidia.__path__ if os.path.exists(p + '/cu13/bin/nvcc')][:1])"
+    OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(${result} "${path}" PARENT_SCOPE)
+endfunction()
+
+# A build tree that outlived the environment of its wheels: pip builds in a new one every time.
+if(CMAKE_CUDA_COMPILER AND NOT EXISTS "${CMAKE_CUDA_COMPILER}")
+  unset(CMAKE_CUDA_COMPILER CACHE)
+  unset(CMAKE_CUDA_COMPILER)
+  file(REMOVE ${CMAKE_BINARY_DIR}/CMakeFiles/${CMAKE_VERSION}/CMakeCUDACompiler.cmake)
+endif()
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  find_program(FREETOKEN_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
+  unset(_ft_nvcc CACHE)
+  find_program(_ft_nvcc nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin NO_CMAKE_PATH NO_CMAKE_SYSTEM_PATH)
   set(_ft_usable FALSE)
-  if(FREETOKEN_NVCC)
-    _ft_nvcc_is_new_enough(_ft_usable ${FREETOKEN_NVCC})
+  if(_ft_nvcc)
+    _ft_nvcc_is_new_enough(_ft_usable ${_ft_nvcc})
   endif()
-  if(_ft_usable)
-    set(CMAKE_CUDA_COMPILER ${FREETOKEN_NVCC})
-  else()
-    find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
-    execute_process(
-      COMMAND ${Python_EXECUTABLE} -c "import nvidia, os; print([p for p in nvidia.__path__ if os.path.exists(p + '/cu13/bin/nvcc')][0] + '/cu13')"
-      OUTPUT_VARIABLE _ft_cuda_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE _ft_failed)
-    if(_ft_failed)
-      message(FATAL_ERROR "FREETOKEN_CUDA needs nvcc ${FREETOKEN_CUDA_OLDEST} or newer: put it on PATH, or pip install "
-              "nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cuda-runtime==13.0.* "
-              "nvidia-cuda-cccl==13.0.* (all of one version)")
-    endif()
-    message(STATUS "CUDA from Python wheels: ${_ft_cuda_root}")
-    set(CMAKE_CUDA_COMPILER ${_ft_cuda_root}/bin/nvcc)
-    # The wheels have lib/, where nvcc looks for lib64/.
+  if(NOT _ft_usable)
+    _ft_nvcc_of_wheels(_ft_nvcc)
+  endif()
+  if(NOT _ft_nvcc)
+    message(FATAL_ERROR "FREETOKEN_CUDA needs nvcc ${FREETOKEN_CUDA_OLDEST} or newer: put it on PATH, or pip install "
+            "nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cuda-runtime==13.0.* "
+            "nvidia-cuda-cccl==13.0.* (all of one version)")
+  endif()
+  set(CMAKE_CUDA_COMPILER ${_ft_nvcc})
+endif()
+# The wheels have lib/, where nvcc looks for lib64/.
+if(CMAKE_CUDA_COMPILER)
+  get_filename_component(_ft_cuda_root "${CMAKE_CUDA_COMPILER}/../.." ABSOLUTE)
+  if(EXISTS ${_ft_cuda_root}/lib/libcudart_static.a AND NOT EXISTS ${_ft_cuda_root}/lib64)
     string(APPEND CMAKE_CUDA_FLAGS " -L${_ft_cuda_root}/lib")
   endif()
 endif()
