@@ -16,8 +16,8 @@ struct NormArgs {
 
 // rms:   out = x / sqrt(mean(x^2) + eps) * w
 // layer: out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b
-// One block a row; sums run over a fixed tree that depends on cols alone. out may be x. Rows start at multiples of 16 bytes
-// (strides are multiples of 4 floats). Weight and bias are read four at a time where they are 16-byte aligned.
+// One block a row; sums run over a fixed tree that depends on cols alone. out may be x. Rows, weight and bias start at multiples of 16 bytes
+// (strides are multiples of 4 floats), else cudaErrorInvalidValue.
 cudaError_t launch_norm(const NormArgs& norm, const float* x, int64_t x_stride, int rows, int cols, float* out,
                         int64_t out_stride, cudaStream_t stream);
 

@@ -18,10 +18,10 @@ struct SamplerSlot {
   int32_t sample_index = 0;
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
   int64_t min_tokens = 0, sampled_tokens = 0;
-  const int32_t* end_tokens = nullptr;  // [end_count], read while less than min_tokens were sampled; each in [0, vocab)
+  const int32_t* end_tokens = nullptr;  // [end_count], distinct, in [0, vocab): not drawn before min_tokens
   int32_t end_count = 0;
   int32_t bias_count = 0;
-  const int32_t* bias_ids = nullptr;    // [bias_count], distinct, each in [0, vocab)
+  const int32_t* bias_ids = nullptr;    // [bias_count], ascending, distinct, in [0, vocab)
   const float* bias = nullptr;          // [bias_count], -inf = banned
   // [vocab], null where no penalty is set: the lowest 31 bits count how often an id was sampled, the highest says that it is
   // in the prompt.
