@@ -11,10 +11,9 @@ MatmulVariant dense_variant(int rows) {
   return rows <= 32 ? MatmulVariant::kDecode : rows <= 128 ? MatmulVariant::kNarrow : MatmulVariant::kWide;
 }
 
-cudaError_t launch_dense(WeightFormat format, MatmulArgs& args, int rows, cudaStream_t stream) {
-  const MatmulVariant variant = dense_variant(rows);
-  args.entries = rows;
-  return launch_matmul(format, variant, args, ceil_div(rows, variant_columns(variant)), stream);
+cudaError_t launch_dense(WeightFormat format, MatmulArgs& args, cudaStream_t stream) {
+  const MatmulVariant variant = dense_variant(args.entries);
+  return launch_matmul(format, variant, args, ceil_div(args.entries, variant_columns(variant)), stream);
 }
 
 template <WeightFormat F>
@@ -35,16 +34,6 @@ cudaError_t run_f32(Rows x, int rows, int k, const LinearTarget& t, float scale,
     default: return cudaErrorNotSupported;
   }
   return cudaGetLastError();
-}
-
-MatmulTarget dense_target(const LinearTarget& t) {
-  MatmulTarget target{};
-  target.weight = static_cast<const uint8_t*>(t.weight);
-  target.bias = t.bias;
-  target.out = t.out;
-  target.out_stride = t.out_stride;
-  target.n = t.n;
-  return target;
 }
 
 __global__ void __launch_bounds__(256) gated_rows_kernel(const float* gate, int64_t gate_stride, const float* up,
@@ -70,13 +59,13 @@ cudaError_t launch_linear(Rows x, int rows, int k, const LinearTarget* targets, 
     const WeightFormat format = targets[i].format;
     cudaError_t error;
     if (mma_format(format)) {
-      MatmulArgs args = matmul_args(format, x, k);
+      MatmulArgs args = dense_args(x, rows, k, int64_t(tile_bytes(format, k)));
       for (int j = i; j < count; j++) {
         if (targets[j].format != format) continue;
         done[j] = true;
         args.target[args.targets++] = dense_target(targets[j]);
       }
-      error = launch_dense(format, args, rows, stream);
+      error = launch_dense(format, args, stream);
     } else {
       error = run_f32(x, rows, k, targets[i], 1.0f, 0.0f, stream);
     }
@@ -92,18 +81,18 @@ cudaError_t launch_linear_f32(Rows x, int rows, int k, const LinearTarget& targe
 cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (!mma_format(head.format)) return run_f32(x, rows, k, head, scale, softcap, stream);
-  MatmulArgs args = matmul_args(head.format, x, k);
+  MatmulArgs args = dense_args(x, rows, k, int64_t(tile_bytes(head.format, k)));
   args.scale = scale;
   args.softcap = softcap;
   args.targets = 1;
   args.target[0] = dense_target(head);
-  return launch_dense(head.format, args, rows, stream);
+  return launch_dense(head.format, args, stream);
 }
 
 cudaError_t launch_gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (!mma_format(target.format)) return cudaErrorNotSupported;
-  MatmulArgs args = matmul_args(target.format, x, k);
+  MatmulArgs args = dense_args(x, rows, k, int64_t(tile_bytes(target.format, k)));
   args.gated = true;
   args.targets = 1;
   MatmulTarget& t = args.target[0];
@@ -113,7 +102,7 @@ cudaError_t launch_gated(Rows x, int rows, int k, const GatedTarget& target, cud
   t.out = target.out;
   t.out_stride = target.out_stride;
   t.n = target.inner;
-  return launch_dense(target.format, args, rows, stream);
+  return launch_dense(target.format, args, stream);
 }
 
 cudaError_t launch_gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride, cudaStream_t stream) {

@@ -19,9 +19,8 @@ FT_DEV void to_b(const float4& x, uint32_t (&b)[2]) {
   b[1] = pack_bf16x2(x.z, x.w);
 }
 
-template <WeightFormat F>
+template <class Weights>
 __global__ void __launch_bounds__(256) matmul_decode(const MatmulArgs args) {
-  using Weights = Fragment<F>;
   constexpr int kStepK = Weights::kStepK, kBlocks = kStepK / 16, kDepth = 64 / kStepK;
   FT_SHARED(float4, sums, [8][4][32]);  // [piece][d][lane], the four are j
   MatmulJob job;
@@ -78,11 +77,14 @@ __global__ void __launch_bounds__(256) matmul_decode(const MatmulArgs args) {
     const LanePlace place = lane_place(l);
     if (column >= job.columns) continue;
     const int entry = job_entry(job, column), out_tile = job.block * 2 + place.tile;
+    const uint8_t* w = out_tile < job.target.tiles && job.weight ? job.weight + out_tile * args.tile_bytes : nullptr;
     float v[4];
     total(d, l, v);
+    scale_rows<Weights>(w, d / 2, place.q, v);
     if (args.gated) {
       float up[4];
       total(d + 2, l, up);
+      scale_rows<Weights>(w, 1, place.q, up);
       finish_gated(job.target, out_tile, place.q, entry, v, up);
     } else {
       finish_linear(args, job.target, out_tile, d / 2, place.q, entry, v);

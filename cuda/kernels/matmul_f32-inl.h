@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(256) matmul_f32(const F32Args args) {
   for (int r = 0; r < Rows; r++) x[r] = args.x + int64_t(min(row0 + r, args.rows - 1)) * args.x_stride;
 #pragma unroll 4
   for (int k = first + granule * kUnitK; k < last; k += 4 * kUnitK) {
-    const uint4 u = load16(w + size_t(k / kUnitK) * 128);
+    const uint4 u = load16_stream(w + size_t(k / kUnitK) * 128);
     const uint32_t words[4] = {u.x, u.y, u.z, u.w};
     const bool second = kUnitK == 2 && k + 1 < args.k;
 #pragma unroll

@@ -9,9 +9,8 @@ namespace freetoken::cuda {
 
 constexpr int kTileWarps = 4, kTileThreads = 32 * kTileWarps, kStages = 3;
 
-template <WeightFormat F, int Columns>
+template <class Weights, int Columns>
 __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs args) {
-  using Weights = Fragment<F>;
   constexpr int kStepK = Weights::kStepK, kBlocks = kStepK / 16, kSteps = 32 / kStepK;
   constexpr int kWidth = Columns * 8, kCopies = kWidth * 8 / kTileThreads;
   // 16-byte chunk c of column m lies at c ^ 4 (m % 2): eight lanes read two columns' halves, from all banks.
@@ -92,6 +91,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
     }
   }
 
+  const uint8_t* w = tile < job.target.tiles && job.weight ? job.weight + tile * args.tile_bytes : nullptr;
   for (int c = 0; c < Columns; c++)
     for (int d = 0; d < 2; d++) {
       const int column = c * 8 + 2 * at.t + d;
@@ -99,6 +99,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
       const int entry = job_entry(job, column);
       const float4 low4 = sums[warp][c][d][lane], high4 = sums[warp][c][d + 2][lane];
       float low[4] = {low4.x, low4.y, low4.z, low4.w}, high[4] = {high4.x, high4.y, high4.z, high4.w};
+      scale_rows<Weights>(w, 0, at.q, low);
+      scale_rows<Weights>(w, 1, at.q, high);
       if (args.gated) {
         finish_gated(job.target, tile, at.q, entry, low, high);
       } else {

@@ -15,9 +15,8 @@ cudaError_t run(const ExpertChoice& choice, const ExpertGroups* groups, const Ex
                 bool gated, float* out, int64_t out_stride, cudaStream_t stream) {
   if (!expert_supports(matrix.format)) return cudaErrorNotSupported;
   if (choice.entries() == 0) return cudaSuccess;
-  MatmulArgs args = matmul_args(matrix.format, in, matrix.k);
+  MatmulArgs args = dense_args(in, choice.entries(), matrix.k, int64_t(tile_bytes(matrix.format, matrix.k)));
   args.gated = gated;
-  args.entries = choice.entries();
   args.ranks = choice.ranks;
   args.by_row = input == EntryInput::kRow;
   args.choice = choice.expert;

@@ -33,19 +33,30 @@ FT_DEV void add_scaled(float (&acc)[4], const float (&part)[4], float scale0, fl
   acc[3] = fmaf(scale1, part[3], acc[3]);
 }
 
+// Formats with one more scale per output row, in the tile's head, say so by kRowScales (nvfp4 only).
 template <WeightFormat F>
 struct Fragment;
+
+template <class Weights>
+FT_DEV void scale_rows(const uint8_t* tile, int half, int q, float (&v)[4]) {
+  if constexpr (Weights::kRowScales) {
+    if (!tile) return;
+    const float4 s = load16_float(reinterpret_cast<const float*>(tile) + half * 16 + q * 4);
+    v[0] *= s.x, v[1] *= s.y, v[2] *= s.z, v[3] *= s.w;
+  }
+}
 
 template <>
 struct Fragment<WeightFormat::kBF16> {
   static constexpr int kStepK = 16;
+  static constexpr bool kRowScales = false;
   uint4 half0[2], half1[2];
 
   FT_DEV void load(const uint8_t* tile, const LanePlace& at, int k0) {
     const uint8_t* p = tile + (size_t(k0 / 2) + 2 * at.t) * 128 + at.q * 16;
     for (int i = 0; i < 2; i++) {
-      half0[i] = load16(p + 128 * i);
-      half1[i] = load16(p + 128 * i + 64);
+      half0[i] = load16_stream(p + 128 * i);
+      half1[i] = load16_stream(p + 128 * i + 64);
     }
   }
   FT_DEV void load_tail(const uint8_t* tile, const LanePlace& at, int k0, int k) {
@@ -53,8 +64,8 @@ struct Fragment<WeightFormat::kBF16> {
       const int unit = k0 / 2 + 2 * at.t + i;
       const bool inside = unit < (k + 1) / 2;
       const uint8_t* p = tile + size_t(unit) * 128 + at.q * 16;
-      half0[i] = inside ? load16(p) : uint4{0, 0, 0, 0};
-      half1[i] = inside ? load16(p + 64) : uint4{0, 0, 0, 0};
+      half0[i] = inside ? load16_stream(p) : uint4{0, 0, 0, 0};
+      half1[i] = inside ? load16_stream(p + 64) : uint4{0, 0, 0, 0};
     }
   }
   template <int Columns>
@@ -72,6 +83,7 @@ struct Fragment<WeightFormat::kBF16> {
 template <WeightFormat F>
 struct BlockFragment {
   static constexpr int kStepK = 32;
+  static constexpr bool kRowScales = false;
   static constexpr bool kBytes = F == WeightFormat::kQ8_0, kMin = F == WeightFormat::kQ4_1;
   static constexpr int kUnitBytes = traits(F).unit_bytes;
   static constexpr int kCodes = kMin ? 128 : 64;  // where the granules start
@@ -89,10 +101,10 @@ struct BlockFragment {
     p += kCodes + at.q * 16;
     for (int i = 0; i < 2; i++) {
       if constexpr (kBytes) {
-        codes[2 * i] = load16(p + (4 * i + at.t) * 128);
-        codes[2 * i + 1] = load16(p + (4 * i + at.t) * 128 + 64);
+        codes[2 * i] = load16_stream(p + (4 * i + at.t) * 128);
+        codes[2 * i + 1] = load16_stream(p + (4 * i + at.t) * 128 + 64);
       } else {
-        codes[i] = load16(p + (4 * i + at.t) * 64);
+        codes[i] = load16_stream(p + (4 * i + at.t) * 64);
       }
     }
   }
@@ -148,6 +160,7 @@ struct Fragment<WeightFormat::kQ8_0> : BlockFragment<WeightFormat::kQ8_0> {};
 template <>
 struct Fragment<WeightFormat::kQ6_K> {
   static constexpr int kStepK = 16;
+  static constexpr bool kRowScales = false;
   static constexpr int kUnitBytes = traits(WeightFormat::kQ6_K).unit_bytes, kScales = 64, kGroups = 576, kGroupBytes = 192;
   uint4 low, high;
   uint2 d0, d1;
@@ -162,8 +175,8 @@ struct Fragment<WeightFormat::kQ6_K> {
     scales0 = load4(p + kScales + 32 * block + 4 * at.q);
     scales1 = load4(p + kScales + 32 * block + 16 + 4 * at.q);
     p += kGroups + (2 * block + (at.t >> 1)) * kGroupBytes + at.q * 16;
-    low = load16(p + (at.t & 1) * 64);
-    high = load16(p + 128);  // of both granules of the group; lanes t and t + 1 read the same
+    low = load16_stream(p + (at.t & 1) * 64);
+    high = load16_stream(p + 128);  // of both granules of the group; lanes t and t + 1 read the same
     shift = 4 * (at.t & 1);
   }
   FT_DEV void load_tail(const uint8_t* tile, const LanePlace& at, int k0, int) { load(tile, at, k0); }

@@ -22,7 +22,8 @@ template <class T>
 class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
-    if (size_) EXPECT_EQ(int(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice)), 0);
+    const cudaError_t error = cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice);
+    EXPECT_EQ(int(error), 0);
   }
   explicit DeviceArray(size_t size) : size_(size) {
     EXPECT_EQ(int(cudaMalloc(reinterpret_cast<void**>(&data_), std::max<size_t>(size, 1) * sizeof(T))), 0);

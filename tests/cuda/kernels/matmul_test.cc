@@ -109,13 +109,9 @@ TEST_P(DeviceVariants, GiveTheSameBits) {
     std::vector<float> first;
     for (const MatmulVariant v : {MatmulVariant::kDecode, MatmulVariant::kNarrow, MatmulVariant::kWide}) {
       const Output out(x.rows, s.n);
-      MatmulArgs args = matmul_args(GetParam(), {dx.data(), x.stride}, s.k);
-      args.entries = x.rows;
+      MatmulArgs args = dense_args({dx.data(), x.stride}, x.rows, s.k, int64_t(tile_bytes(GetParam(), s.k)));
       args.targets = 1;
-      args.target[0].weight = m.packed.data();
-      args.target[0].out = out.data.data();
-      args.target[0].out_stride = out.stride;
-      args.target[0].n = s.n;
+      args.target[0] = dense_target(out.target(m));
       FT_EXPECT_CUDA(launch_matmul(GetParam(), v, args, ceil_div(x.rows, variant_columns(v)), nullptr));
       const std::vector<float> bits = out.data.read();
       if (first.empty()) first = bits;

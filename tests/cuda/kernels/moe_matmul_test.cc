@@ -98,7 +98,9 @@ TEST(DeviceGroups, AreThePermutationByExpert) {
     for (int t = 0; t < tiles; t++) {
       const int e = value(g.groups.tile_expert, t), size = value(g.groups.tile_size, t);
       ASSERT_GE(e, last_expert);
-      if (e == last_expert) ASSERT_EQ(last_size, g.groups.tile_entries) << "only an expert's last tile may be short";
+      if (e == last_expert) {
+        ASSERT_EQ(last_size, g.groups.tile_entries) << "only an expert's last tile may be short";
+      }
       ASSERT_GE(size, 1);
       ASSERT_LE(size, g.groups.tile_entries);
       ASSERT_EQ(value(g.groups.tile_begin, t), place);
