@@ -1,11 +1,11 @@
-// NVFP4: e2m1 codes, an e4m3 scale per 16 k, an fp32 scale per matrix; weight = (code * scale) * matrix scale, one rounding
-// (the product of code and scale is exact). Not among WeightFormat: no loader makes it yet.
+// NVFP4: e2m1 codes, an e4m3 scale per 16 k, an fp32 scale per matrix; weight = (code * scale) * matrix scale, one
+// rounding (the product of code and scale is exact). Not among WeightFormat: no loader makes it yet.
 //
-// Source row of K weights (a multiple of 16): the matrix's fp32 scale, then K / 16 blocks of 9 bytes: e4m3, then 8 bytes of
-// codes; byte i has code 2 i in its low nibble and 2 i + 1 in its high one.
-// T32: a tile starts with a head of 128 bytes, the fp32 scale of rows 0..31 - a row has its own, since interleaved matrices
-// have different ones. Then units of 32 k, 576 bytes: e4m3 of rows 0..31 for the first 16 k, the same for the other 16, and
-// the granules of nibbles.h. An odd K / 16 is padded with a block of scale 0.
+// Source row of K weights (a multiple of 16): the matrix's fp32 scale, then K / 16 blocks of 9 bytes: e4m3, then 8 bytes
+// of codes; byte i has code 2 i in its low nibble and 2 i + 1 in its high one.
+// T32: a tile starts with a head of 128 bytes, the fp32 scale of rows 0..31 (a row has its own, since interleaved
+// matrices have different ones). Then units of 32 k, 576 bytes: e4m3 of rows 0..31 for the first 16 k, the same for the
+// other 16, and the granules of nibbles.h. An odd K / 16 is padded with a block of scale 0.
 #pragma once
 #include <algorithm>
 #include <cmath>

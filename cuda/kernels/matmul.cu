@@ -6,7 +6,7 @@
 namespace freetoken::cuda {
 namespace {
 
-// Columns of a block against blocks in flight: few rows read the weights once per 8 of them, from the cache after the first.
+// Columns of a block against blocks in flight: few rows read the weights once per 8, from the cache after the first.
 MatmulVariant dense_variant(int rows) {
   return rows <= 32 ? MatmulVariant::kDecode : rows <= 128 ? MatmulVariant::kNarrow : MatmulVariant::kWide;
 }
@@ -78,7 +78,8 @@ cudaError_t launch_linear_f32(Rows x, int rows, int k, const LinearTarget& targe
   return run_f32(x, rows, k, target, 1.0f, 0.0f, stream);
 }
 
-cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream) {
+cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap,
+                          cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   if (!mma_format(head.format)) return run_f32(x, rows, k, head, scale, softcap, stream);
   MatmulArgs args = dense_args(x, rows, k, int64_t(tile_bytes(head.format, k)));
@@ -105,7 +106,8 @@ cudaError_t launch_gated(Rows x, int rows, int k, const GatedTarget& target, cud
   return launch_dense(target.format, args, stream);
 }
 
-cudaError_t launch_gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride, cudaStream_t stream) {
+cudaError_t launch_gated_rows(Rows gate, Rows up, int rows, int n, float* out, int64_t out_stride,
+                              cudaStream_t stream) {
   if (rows == 0 || n == 0) return cudaSuccess;
   FT_LAUNCH((gated_rows_kernel), dim3(unsigned(rows), unsigned(ceil_div(n, 256))), dim3(256), 0, stream, gate.data,
             gate.stride, up.data, up.stride, n, out, out_stride);

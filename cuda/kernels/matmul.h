@@ -1,16 +1,16 @@
-// Dense matmuls on T32 weights: linear, logits, gated feed-forward. One formula per output element, whatever the number of
-// rows and whichever kernel runs, so a row's bits depend on that row alone:
+// Dense matmuls on T32 weights: linear, logits, gated feed-forward. One formula per output element, whatever the number
+// of rows and whichever kernel runs, so a row's bits depend on that row alone:
 //
-//   K is cut into partitions(k) = clamp(ceil(k / 256), 1, 8) pieces of equal length (rounded up to 32); each piece is summed
-//   on its own from zero, the sums are added in ascending order, then bias, scale and softcap.
-//   bf16          x rounded to bf16; per 16 k one mma.m16n8k16 into the piece's fp32 sum
-//   q4_0, q8_0    x rounded to bf16; per 32 k: part = two mma over the integer codes; sum = fma(d, part, sum)
-//   q4_1          as q4_0, then sum = fma(m, two mma over ones and x, sum)
-//   q6_k          x rounded to bf16; per 16 k: part = one mma over the integer codes; sum = fma(d * scale, part, sum)
-//   f32, f16      x stays fp32; four chains (k / 4, or k / 8 pairs, interleaved), fma in ascending k, added as (0+1)+(2+3)
+//   K is cut into partitions(k) = clamp(ceil(k / 256), 1, 8) pieces of equal length (rounded up to 32); each piece is
+//   summed on its own from zero, the sums are added in ascending order, then come bias, scale and softcap.
+//   bf16        x rounded to bf16; per 16 k one mma.m16n8k16 into the piece's fp32 sum
+//   q4_0, q8_0  x rounded to bf16; per 32 k: part = two mma over the integer codes; sum = fma(d, part, sum)
+//   q4_1        as q4_0, then sum = fma(m, two mma over ones and x, sum)
+//   q6_k        x rounded to bf16; per 16 k: part = one mma over the integer codes; sum = fma(d * scale, part, sum)
+//   f32, f16    x stays fp32; four chains of fma in ascending k (k or pairs of k dealt in turn), added as (0+1)+(2+3)
 //
-// x: fp32 [rows, k], x_stride floats apart; outputs likewise. Rows start at multiples of 16 bytes and strides are multiples
-// of 4 floats. Weights: T32 bytes, 16-byte aligned. Elements past n of an output row are not written.
+// x: fp32 [rows, k], x_stride floats apart; outputs likewise. Rows start at multiples of 16 bytes and strides are
+// multiples of 4 floats. Weights: T32 bytes, 16-byte aligned. Elements past n of an output row are not written.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -46,9 +46,11 @@ bool linear_f32_supports(WeightFormat format);
 cudaError_t launch_linear_f32(Rows x, int rows, int k, const LinearTarget& target, cudaStream_t stream);
 
 // out[r] = cap(scale * (x[r] W^T + bias)), cap(v) = softcap * tanh(v / softcap) when softcap > 0, v otherwise.
-cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap, cudaStream_t stream);
+cudaError_t launch_logits(Rows x, int rows, int k, const LinearTarget& head, float scale, float softcap,
+                          cudaStream_t stream);
 
-// A gate/up pair in one matrix, interleaved by 16 rows: tile t holds gate rows 16 t .. 16 t + 15, then up rows of the same.
+// A gate/up pair in one matrix, interleaved by 16 rows: tile t holds gate rows 16 t .. 16 t + 15, then the up rows of
+// these.
 struct GatedTarget {
   const void* weight = nullptr;
   WeightFormat format = WeightFormat::kF32;
@@ -60,7 +62,8 @@ struct GatedTarget {
 };
 
 // out[r] = silu(gate x[r] + gate_bias) * (up x[r] + up_bias), silu(v) = v / (1 + exp(-v)).
-// Formats with bf16 activations only (gated_supports): for f32, f16 and for pairs of two formats use launch_linear() and launch_gated_rows().
+// Formats with bf16 activations only (gated_supports): for f32, f16 and for pairs of two formats use launch_linear()
+// and launch_gated_rows().
 bool gated_supports(WeightFormat format);
 cudaError_t launch_gated(Rows x, int rows, int k, const GatedTarget& target, cudaStream_t stream);
 

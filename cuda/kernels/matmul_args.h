@@ -1,4 +1,4 @@
-// The arguments of the matmul kernels. Shared by matmul.h and moe_matmul.h: a dense matmul is the case of one rank and no choice.
+// The arguments of the matmul kernels, dense and of experts: a dense one is the case of one rank and no choice.
 #pragma once
 #include "cuda/kernels/moe_matmul.h"
 

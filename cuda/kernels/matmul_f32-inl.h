@@ -1,5 +1,5 @@
-// Matmuls whose x stays fp32: f32, f16 and bf16 weights. A block has one tile and Rows rows of x, a warp one piece of K.
-// Lane l reads 16 bytes of granule l / 8 of four: rows 4 (l % 8) .. + 3, one k (f32) or two.
+// Matmuls whose x stays fp32: f32, f16 and bf16 weights. A block has one tile and Rows rows of x, a warp one piece of
+// K. Lane l reads 16 bytes of granule l / 8 of four: rows 4 (l % 8) .. + 3, one k (f32) or two.
 #pragma once
 #include "cuda/kernels/matmul_job-inl.h"
 #include "quant/format.h"

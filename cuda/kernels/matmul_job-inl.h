@@ -77,14 +77,16 @@ FT_DEV void finish_row(const float* bias, float scale, float softcap, int n0, in
 }
 
 // Results of four rows of half `half` of tile `tile` of a plain matrix, for one entry.
-FT_DEV void finish_linear(const MatmulArgs& args, const MatmulTarget& target, int tile, int half, int q, int entry, float (&v)[4]) {
+FT_DEV void finish_linear(const MatmulArgs& args, const MatmulTarget& target, int tile, int half, int q, int entry,
+                          float (&v)[4]) {
   const int n0 = tile * 32 + half * 16 + q * 4;
   finish_row(target.bias, args.scale, args.softcap, n0, target.n, v);
   store_four(target.out + entry * target.out_stride, n0, target.n, v);
 }
 
 // The same of a gate/up pair, where half 0 is the gate.
-FT_DEV void finish_gated(const MatmulTarget& target, int tile, int q, int entry, float (&gate)[4], const float (&up)[4]) {
+FT_DEV void finish_gated(const MatmulTarget& target, int tile, int q, int entry, float (&gate)[4],
+                         const float (&up)[4]) {
   const int n0 = tile * 16 + q * 4;
   for (int j = 0; j < 4; j++) {
     float u = up[j];

@@ -22,7 +22,8 @@ void launch_format(MatmulVariant variant, const MatmulArgs& args, dim3 grid, cud
 
 }  // namespace
 
-cudaError_t launch_matmul(WeightFormat format, MatmulVariant variant, MatmulArgs& args, int groups, cudaStream_t stream) {
+cudaError_t launch_matmul(WeightFormat format, MatmulVariant variant, MatmulArgs& args, int groups,
+                          cudaStream_t stream) {
   const dim3 grid = place_targets(args, variant, groups);
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
   switch (format) {

@@ -51,6 +51,7 @@ inline dim3 place_targets(MatmulArgs& args, MatmulVariant variant, int groups) {
   return dim3(unsigned(blocks), unsigned(groups));
 }
 
-cudaError_t launch_matmul(WeightFormat format, MatmulVariant variant, MatmulArgs& args, int groups, cudaStream_t stream);
+cudaError_t launch_matmul(WeightFormat format, MatmulVariant variant, MatmulArgs& args, int groups,
+                          cudaStream_t stream);
 
 }  // namespace freetoken::cuda

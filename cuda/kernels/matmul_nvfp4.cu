@@ -14,7 +14,8 @@ cudaError_t launch_linear_nvfp4(Rows x, int rows, int k, const LinearTarget& tar
   MatmulArgs args = dense_args(x, rows, k, int64_t(nvfp4::tile_bytes(k)));
   args.targets = 1;
   args.target[0] = dense_target(target);
-  const dim3 grid = place_targets(args, MatmulVariant::kDecode, ceil_div(rows, variant_columns(MatmulVariant::kDecode)));
+  const dim3 grid =
+      place_targets(args, MatmulVariant::kDecode, ceil_div(rows, variant_columns(MatmulVariant::kDecode)));
   FT_LAUNCH((matmul_decode<Nvfp4Fragment>), grid, dim3(unsigned(32 * matmul_partitions(k))), 0, stream, args);
   return cudaGetLastError();
 }

@@ -1,7 +1,7 @@
-// Many columns: a block of 4 warps has 4 pairs of tiles and Columns * 8 columns, a warp one pair and all of them. x is staged
-// in shared memory, kStages steps of 32 k ahead; weights go from memory (mostly the second level cache) straight into mma
-// fragments, one step ahead. The sums over pieces of K lie in shared memory, where a lane touches its own only: together with
-// the piece's they would not fit the registers.
+// Many columns: a block of 4 warps has 4 pairs of tiles and Columns * 8 columns, a warp one pair and all of them. x is
+// staged in shared memory, kStages steps of 32 k ahead; weights go from memory (mostly the second level cache) straight
+// into mma fragments, one step ahead. The sums over pieces of K lie in shared memory, where a lane touches its own
+// only: together with the piece's they would not fit the registers.
 #pragma once
 #include "cuda/kernels/matmul_decode-inl.h"
 
@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
     auto copy = [&](int s) {
 #pragma unroll
       for (int i = 0; i < kCopies; i++) {
-        const int place = int(threadIdx.x) + i * kTileThreads, column = place / 8, chunk = place % 8, k0 = s * 32 + chunk * 4;
+        const int place = int(threadIdx.x) + i * kTileThreads, column = place / 8, chunk = place % 8,
+                  k0 = s * 32 + chunk * 4;
         float4* to = &stage[s % kStages][column][chunk ^ (column & 1) * 4];
         const float* x = inputs[column];
         if (k0 < args.k && k0 + 4 > args.k) *to = load_x(x, k0, args.k);

@@ -6,13 +6,14 @@
 namespace freetoken::cuda {
 namespace {
 
-constexpr int kNarrowEntries = variant_columns(MatmulVariant::kNarrow), kWideEntries = variant_columns(MatmulVariant::kWide);
+constexpr int kNarrowEntries = variant_columns(MatmulVariant::kNarrow),
+              kWideEntries = variant_columns(MatmulVariant::kWide);
 
 // An expert's last tile may be short.
 int most_tiles(int entries, int experts, int width) { return entries / width + std::min(entries, experts); }
 
-cudaError_t run(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in, EntryInput input,
-                bool gated, float* out, int64_t out_stride, cudaStream_t stream) {
+cudaError_t run(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in,
+                EntryInput input, bool gated, float* out, int64_t out_stride, cudaStream_t stream) {
   if (!expert_supports(matrix.format)) return cudaErrorNotSupported;
   if (choice.entries() == 0) return cudaSuccess;
   MatmulArgs args = dense_args(in, choice.entries(), matrix.k, int64_t(tile_bytes(matrix.format, matrix.k)));
@@ -78,26 +79,26 @@ ExpertGroups expert_groups(void* memory, int entries, int experts) {
 
 cudaError_t launch_group_experts(const ExpertChoice& choice, const ExpertGroups& groups, cudaStream_t stream) {
   if (choice.experts > kMaxGroupedExperts) return cudaErrorInvalidValue;
-  FT_LAUNCH((group_kernel), dim3(1), dim3(kGroupThreads), 0, stream, choice.expert, choice.entries(), choice.begin, choice.end,
-            groups);
+  FT_LAUNCH((group_kernel), dim3(1), dim3(kGroupThreads), 0, stream, choice.expert, choice.entries(), choice.begin,
+            choice.end, groups);
   return cudaGetLastError();
 }
 
-cudaError_t launch_expert_linear(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows in,
-                          EntryInput input, float* out, int64_t out_stride, cudaStream_t stream) {
+cudaError_t launch_expert_linear(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix,
+                                 Rows in, EntryInput input, float* out, int64_t out_stride, cudaStream_t stream) {
   return run(choice, groups, matrix, in, input, false, out, out_stride, stream);
 }
 
-cudaError_t launch_expert_gated(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix, Rows x, float* out,
-                         int64_t out_stride, cudaStream_t stream) {
+cudaError_t launch_expert_gated(const ExpertChoice& choice, const ExpertGroups* groups, const ExpertMatrix& matrix,
+                                Rows x, float* out, int64_t out_stride, cudaStream_t stream) {
   return run(choice, groups, matrix, x, EntryInput::kRow, true, out, out_stride, stream);
 }
 
-cudaError_t launch_combine_experts(const float* entry_out, int64_t entry_stride, const float* weight, int rows, int ranks, int n,
-                            float* out, int64_t out_stride, cudaStream_t stream) {
+cudaError_t launch_combine_experts(const float* entry_out, int64_t entry_stride, const float* weight, int rows,
+                                   int ranks, int n, float* out, int64_t out_stride, cudaStream_t stream) {
   if (rows == 0 || n == 0) return cudaSuccess;
-  FT_LAUNCH((combine_kernel), dim3(unsigned(rows), unsigned(ceil_div(n, 256))), dim3(256), 0, stream, entry_out, entry_stride,
-            weight, ranks, n, out, out_stride);
+  FT_LAUNCH((combine_kernel), dim3(unsigned(rows), unsigned(ceil_div(n, 256))), dim3(256), 0, stream, entry_out,
+            entry_stride, weight, ranks, n, out, out_stride);
   return cudaGetLastError();
 }
 

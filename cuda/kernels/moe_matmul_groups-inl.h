@@ -1,5 +1,5 @@
-// Entries sorted by expert, and cut into tiles: histogram, scan and scatter in one block. The order of an expert's entries is
-// not fixed; nothing depends on it, since every entry's output is stored in its own place.
+// Entries sorted by expert, and cut into tiles: histogram, scan and scatter in one block. The order of an expert's
+// entries is not fixed; nothing depends on it, since every entry's output is stored in its own place.
 #pragma once
 #include "cuda/kernels/device.h"
 #include "cuda/kernels/moe_matmul.h"
@@ -28,8 +28,8 @@ FT_DEV int block_exclusive_sum(int v, int* warps) {
   return inclusive - v + (warp ? before : 0);
 }
 
-__global__ void __launch_bounds__(kGroupThreads, 1) group_kernel(const int32_t* choice, int entries, int begin, int end,
-                                                              const ExpertGroups groups) {
+__global__ void __launch_bounds__(kGroupThreads, 1)
+    group_kernel(const int32_t* choice, int entries, int begin, int end, const ExpertGroups groups) {
   static_assert(kGroupThreads == kMaxGroupedExperts, "a thread has one expert");
   FT_SHARED(int, count, [kMaxGroupedExperts]);
   FT_SHARED(int, place, [kMaxGroupedExperts]);  // of the expert's next entry

@@ -1,10 +1,10 @@
 // T32 weights as A fragments of mma.m16n8k16, straight from the packed bytes.
 //
-// A warp works on a pair of tiles (64 rows). Lane l has t = l % 4, q = l / 4 % 4 and tile l / 16 of the pair. In each 16 k it
-// holds k = 4 t .. 4 t + 3 (so the B fragment of a column is four consecutive x), in rows 4 q .. 4 q + 3 of both halves of its
-// tile: 16 bytes of one granule are those four rows. Row g of mma tile j (of 4) is row 4 q + j of half 0 and row g + 8 the same
-// of half 1, which gives, of accumulator d[4] and columns 2 t, 2 t + 1: d[0], d[1] of half 0, d[2], d[3] of half 1 - in a
-// gate/up matrix a gate and its up in one lane - and over j four consecutive output rows.
+// A warp works on a pair of tiles (64 rows). Lane l has t = l % 4, q = l / 4 % 4 and tile l / 16 of the pair. In each
+// 16 k it holds k = 4 t .. 4 t + 3 (so the B fragment of a column is four consecutive x), in rows 4 q .. 4 q + 3 of
+// both halves of its tile: 16 bytes of one granule are those four rows. Row g of mma tile j (of 4) is row 4 q + j of
+// half 0 and row g + 8 the same of half 1. So of accumulator d[4] and columns 2 t, 2 t + 1: d[0], d[1] are of half 0,
+// d[2], d[3] of half 1 (in a gate/up matrix a gate and its up in one lane), over j four consecutive output rows.
 //
 // A Fragment holds kStepK k: load() reads it, load_tail() where K ends inside (formats without blocks), multiply() adds
 // it to acc[j][column tile][d] by the formula of matmul.h. b[column tile][16 k][2]: B fragments of bf16 x.
@@ -161,7 +161,8 @@ template <>
 struct Fragment<WeightFormat::kQ6_K> {
   static constexpr int kStepK = 16;
   static constexpr bool kRowScales = false;
-  static constexpr int kUnitBytes = traits(WeightFormat::kQ6_K).unit_bytes, kScales = 64, kGroups = 576, kGroupBytes = 192;
+  static constexpr int kUnitBytes = traits(WeightFormat::kQ6_K).unit_bytes;
+  static constexpr int kScales = 64, kGroups = 576, kGroupBytes = 192;
   uint4 low, high;
   uint2 d0, d1;
   uint32_t scales0, scales1;  // four int8 each

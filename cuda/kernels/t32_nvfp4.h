@@ -1,15 +1,16 @@
-// NVFP4 weights as A fragments of mma (layout: quant/nvfp4.h; lanes and rows: t32_fragment.h). Per 16 k: part = one mma over
-// the codes, sum = fma(scale, part, sum); the sum over K times the row's scale.
+// NVFP4 weights as A fragments of mma (layout: quant/nvfp4.h; lanes and rows: t32_fragment.h). Per 16 k: part = one mma
+// over the codes, sum = fma(scale, part, sum); the sum over K times the row's scale.
 #pragma once
 #include "cuda/kernels/t32_fragment.h"
 
 namespace freetoken::cuda {
 
-// Four codes in the low 16 bits, nibbles (k, half 0), (k, half 1), (k + 1, half 0), (k + 1, half 1): two bf16 pairs (k, k + 1).
-// A bf16 of 0, 0.5, 1, 1.5, 2, 3, 4, 6 is a byte of each of two tables of 8, which is what a byte permutation looks up.
+// Four codes in the low 16 bits, nibbles (k, half 0), (k, half 1), (k + 1, half 0), (k + 1, half 1), to a bf16 pair of
+// each half. A bf16 of 0, 0.5, 1, 1.5, 2, 3, 4, 6 is a byte of each of two tables of 8: a byte permutation looks it up.
 FT_DEV void expand_e2m1(uint32_t codes, uint32_t& half0, uint32_t& half1) {
   const uint32_t index = codes & 0x7777u;
-  const uint32_t low = __byte_perm(0xc0800000u, 0xc0804000u, index), high = __byte_perm(0x3f3f3f00u, 0x40404040u, index);
+  const uint32_t low = __byte_perm(0xc0800000u, 0xc0804000u, index);
+  const uint32_t high = __byte_perm(0x3f3f3f00u, 0x40404040u, index);
   half0 = __byte_perm(low, high, 0x6240) | (codes << 12 & 0x8000u) | (codes << 20 & 0x80000000u);
   half1 = __byte_perm(low, high, 0x7351) | (codes << 8 & 0x8000u) | (codes << 16 & 0x80000000u);
 }

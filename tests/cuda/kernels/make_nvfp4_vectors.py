@@ -14,7 +14,7 @@ def bits(values: torch.Tensor) -> list[int]:
 
 def array(kind: str, name: str, values: list[int], width: int) -> str:
     text = [f"0x{v:0{width}x}" + ("u" if width == 8 else "") for v in values]
-    per_line = 10 if width == 8 else 20
+    per_line = 9 if width == 8 else 18
     lines = [", ".join(text[i : i + per_line]) for i in range(0, len(text), per_line)]
     return f"constexpr {kind} {name}[{len(values)}] = {{\n    " + ",\n    ".join(lines) + "};\n"
 

@@ -33,7 +33,8 @@ TEST(Nvfp4, EncodesAsTorch) {
     for (int i = 0; i < vectors::kK; i++) x[i] = std::bit_cast<float>(vectors::kEncodedInput[r * vectors::kK + i]);
     std::vector<uint8_t> row(nvfp4::source_row_bytes(vectors::kK), 0xee);
     nvfp4::encode(vectors::kK, x, std::bit_cast<float>(vectors::kMatrixScale[0]), row.data());
-    for (size_t i = 0; i < row.size(); i++) EXPECT_EQ(row[i], vectors::kEncoded[r * row.size() + i]) << r << ", byte " << i;
+    for (size_t i = 0; i < row.size(); i++)
+      EXPECT_EQ(row[i], vectors::kEncoded[r * row.size() + i]) << r << ", byte " << i;
   }
 }
 
@@ -79,7 +80,8 @@ TEST(Nvfp4, TheDeviceMatchesTheScalarDecoder) {
     std::vector<uint8_t> packed(tiles * nvfp4::tile_bytes(s.k));
     for (int t = 0; t < tiles; t++) {
       const uint8_t* rows[kTileRows];
-      for (int r = 0; r < kTileRows; r++) rows[r] = t * 32 + r < s.n ? source.data() + (t * 32 + r) * row_bytes : nullptr;
+      for (int r = 0; r < kTileRows; r++)
+        rows[r] = t * 32 + r < s.n ? source.data() + (t * 32 + r) * row_bytes : nullptr;
       nvfp4::pack(s.k, rows, packed.data() + t * nvfp4::tile_bytes(s.k));
     }
     const DeviceArray<uint8_t> weight(packed);
@@ -93,7 +95,8 @@ TEST(Nvfp4, TheDeviceMatchesTheScalarDecoder) {
       const std::vector<float> values = out.read();
       if (most.empty()) most = values;
       for (int r = 0; r < rows; r++)
-        for (int i = 0; i < s.n; i++) ASSERT_EQ(values[size_t(r) * 128 + i], most[size_t(r) * 128 + i]) << rows << " rows";
+        for (int i = 0; i < s.n; i++)
+          ASSERT_EQ(values[size_t(r) * 128 + i], most[size_t(r) * 128 + i]) << rows << " rows";
     }
     std::vector<float> w(static_cast<size_t>(s.k));
     for (int r = 0; r < x.rows; r++)
@@ -106,7 +109,8 @@ TEST(Nvfp4, TheDeviceMatchesTheScalarDecoder) {
           magnitude += std::abs(product);
         }
         // As exact_rows(), and one rounding for the row's scale.
-        ASSERT_NEAR(most[size_t(r) * 128 + i], sum, magnitude * (s.k / 16 + 33) * 0x1p-23) << "row " << r << " column " << i;
+        ASSERT_NEAR(most[size_t(r) * 128 + i], sum, magnitude * (s.k / 16 + 33) * 0x1p-23)
+            << "row " << r << " column " << i;
       }
   }
 }

@@ -71,11 +71,12 @@ struct Exact {
   double value = 0, bound = 0;
 };
 
-// Every product is exact in fp32 (bf16 x bf16, or an integer code of at most 8 bits x bf16) or rounded once (f32, f16). Then
-// sums and scalings round, on the longest way from a product to the result: 24 times in and after the mma of its 16 k, in its
-// piece once per 16 k (f32: per 4 k), over the pieces 8 times; mma may truncate (2^-23) of a running sum that the sum of
-// magnitudes bounds. Q4_1's weight is a sum itself: its terms count apart.
-inline std::vector<Exact> exact_rows(WeightFormat f, int n, int k, const uint8_t* source, const float* x, bool round_x) {
+// Every product is exact in fp32 (bf16 x bf16, or an integer code of at most 8 bits x bf16) or rounded once (f32, f16).
+// Then sums and scalings round, on the longest way from a product to the result: 24 times in and after the mma of its
+// 16 k, in its piece once per 16 k (f32: per 4 k), over the pieces 8 times; mma may truncate (2^-23) of a running sum
+// that the sum of magnitudes bounds. Q4_1's weight is a sum itself: its terms count apart.
+inline std::vector<Exact> exact_rows(WeightFormat f, int n, int k, const uint8_t* source, const float* x,
+                                     bool round_x) {
   const auto in = [&](int i) { return round_x ? double(bf16_to_f32(f32_to_bf16(x[i]))) : double(x[i]); };
   const int chain = k / (round_x ? 16 : 4) + 32;
   std::vector<float> w(static_cast<size_t>(k));

@@ -1,5 +1,5 @@
-// Dense matmuls on the device against doubles over the scalar decoder, and bit for bit against themselves: a row's bits do not
-// depend on the number of rows nor on the variant that ran.
+// Dense matmuls on the device against doubles over the scalar decoder, and bit for bit against themselves: a row's bits
+// do not depend on the number of rows nor on the variant that ran.
 #include "cuda/kernels/matmul.h"
 
 #include "cuda/kernels/matmul_launch.h"
@@ -8,11 +8,11 @@
 namespace freetoken::cuda {
 namespace {
 
+using freetoken::testing::random_rows;
 using testing::DeviceArray;
 using testing::Exact;
 using testing::exact_rows;
 using testing::Input;
-using freetoken::testing::random_rows;
 using testing::random_values;
 
 struct Shape {
@@ -21,7 +21,9 @@ struct Shape {
 // Ragged n (against 32 and 64), one to eight pieces of K, ends of pieces and of K inside a step.
 std::vector<Shape> shapes(WeightFormat f) {
   switch (f) {
-    case WeightFormat::kF32: case WeightFormat::kF16: case WeightFormat::kBF16:
+    case WeightFormat::kF32:
+    case WeightFormat::kF16:
+    case WeightFormat::kBF16:
       return {{32, 32}, {1, 1}, {48, 33}, {33, 250}, {64, 256}, {96, 257}, {31, 535}, {129, 96}, {20, 2100}};
     case WeightFormat::kQ6_K: return {{64, 256}, {33, 512}, {100, 768}, {7, 2304}};
     default: return {{32, 32}, {64, 256}, {33, 96}, {1, 288}, {129, 64}, {100, 544}, {31, 2080}};
@@ -35,7 +37,8 @@ struct Matrix {
   std::vector<uint8_t> source;
   DeviceArray<uint8_t> packed;
 
-  Matrix(WeightFormat f, int n, int k, std::mt19937& rng) : format(f), n(n), k(k), source(random_rows(f, n, k, rng)), packed(pack()) {}
+  Matrix(WeightFormat f, int n, int k, std::mt19937& rng)
+      : format(f), n(n), k(k), source(random_rows(f, n, k, rng)), packed(pack()) {}
   std::vector<uint8_t> pack() const {
     std::vector<uint8_t> bytes(packed_bytes(format, n, k));
     pack_matrix(format, n, k, source.data(), bytes.data());
@@ -55,17 +58,21 @@ struct Output {
   }
 };
 
-void expect_close(const std::vector<float>& out, int stride, int r, int n, const std::vector<Exact>& exact, const char* what) {
+void expect_close(const std::vector<float>& out, int stride, int r, int n, const std::vector<Exact>& exact,
+                  const char* what) {
   for (int i = 0; i < stride; i++) {
     const float v = out[size_t(r) * stride + i];
-    if (i < n) ASSERT_LE(std::abs(v - exact[size_t(i)].value), exact[size_t(i)].bound) << what << " row " << r << " column " << i;
+    if (i < n)
+      ASSERT_LE(std::abs(v - exact[size_t(i)].value), exact[size_t(i)].bound)
+          << what << " row " << r << " column " << i;
     else ASSERT_EQ(v, kUntouched) << what << " row " << r << " wrote column " << i << " of " << n;
   }
 }
 
 void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, size_t count, const std::string& what) {
   for (size_t i = 0; i < count; i++)
-    ASSERT_EQ(std::bit_cast<uint32_t>(a[i]), std::bit_cast<uint32_t>(b[i])) << what << " at " << i << ": " << a[i] << ", " << b[i];
+    ASSERT_EQ(std::bit_cast<uint32_t>(a[i]), std::bit_cast<uint32_t>(b[i]))
+        << what << " at " << i << ": " << a[i] << ", " << b[i];
 }
 
 class DeviceLinear : public ::testing::TestWithParam<WeightFormat> {};
@@ -83,7 +90,8 @@ TEST_P(DeviceLinear, MatchesTheScalarDecoder) {
     FT_EXPECT_CUDA(launch_linear({dx.data(), x.stride}, x.rows, s.k, &target, 1, nullptr));
     const std::vector<float> all = most.data.read();
     for (int r = 0; r < x.rows; r++)
-      expect_close(all, most.stride, r, s.n, exact_rows(GetParam(), s.n, s.k, m.source.data(), x.row(r), round_x), "linear");
+      expect_close(all, most.stride, r, s.n, exact_rows(GetParam(), s.n, s.k, m.source.data(), x.row(r), round_x),
+                   "linear");
     for (int rows : kRowCounts) {
       const Output some(rows, s.n);
       const LinearTarget t = some.target(m);
@@ -94,8 +102,9 @@ TEST_P(DeviceLinear, MatchesTheScalarDecoder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceLinear,
-                         ::testing::Values(WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0,
-                                           WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kQ6_K),
+                         ::testing::Values(WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
+                                           WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
+                                           WeightFormat::kQ6_K),
                          testing::format_case);
 
 class DeviceVariants : public ::testing::TestWithParam<WeightFormat> {};
@@ -115,14 +124,15 @@ TEST_P(DeviceVariants, GiveTheSameBits) {
       FT_EXPECT_CUDA(launch_matmul(GetParam(), v, args, ceil_div(x.rows, variant_columns(v)), nullptr));
       const std::vector<float> bits = out.data.read();
       if (first.empty()) first = bits;
-      expect_same_bits(bits, first, bits.size(), "variant " + std::to_string(int(v)) + ", " + std::to_string(s.n) + " x " + std::to_string(s.k));
+      expect_same_bits(bits, first, bits.size(),
+                       "variant " + std::to_string(int(v)) + ", " + std::to_string(s.n) + " x " + std::to_string(s.k));
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceVariants,
-                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
-                                           WeightFormat::kQ6_K),
+                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0,
+                                           WeightFormat::kQ4_1, WeightFormat::kQ6_K),
                          testing::format_case);
 
 // Rows with infinities and NaN spoil no other row, in any variant (33 rows: the tiles of all columns).
@@ -160,8 +170,9 @@ TEST(DeviceLinear, SeveralOutputsOfOneInput) {
     int n;
     bool bias;
   };
-  const std::vector<Case> cases = {{WeightFormat::kQ4_0, 200, true}, {WeightFormat::kBF16, 33, false}, {WeightFormat::kQ4_0, 40, false},
-                                   {WeightFormat::kF32, 8, true},    {WeightFormat::kQ4_0, 65, true},  {WeightFormat::kBF16, 64, true}};
+  const std::vector<Case> cases = {{WeightFormat::kQ4_0, 200, true}, {WeightFormat::kBF16, 33, false},
+                                   {WeightFormat::kQ4_0, 40, false}, {WeightFormat::kF32, 8, true},
+                                   {WeightFormat::kQ4_0, 65, true},  {WeightFormat::kBF16, 64, true}};
   std::vector<std::unique_ptr<Matrix>> matrices;
   std::vector<std::unique_ptr<Output>> outputs;
   std::vector<std::vector<float>> biases;
@@ -181,11 +192,13 @@ TEST(DeviceLinear, SeveralOutputsOfOneInput) {
     FT_EXPECT_CUDA(launch_linear({dx.data(), x.stride}, rows, k, &t, 1, nullptr));
     std::vector<float> expected = alone.data.read();
     for (int r = 0; r < rows; r++)
-      for (int c = 0; c < cases[i].n && cases[i].bias; c++) expected[size_t(r) * alone.stride + c] += biases[i][size_t(c)];
+      for (int c = 0; c < cases[i].n && cases[i].bias; c++)
+        expected[size_t(r) * alone.stride + c] += biases[i][size_t(c)];
     expect_same_bits(outputs[i]->data.read(), expected, expected.size(), "output " + std::to_string(i));
   }
   targets.resize(kMaxLinearTargets + 1, targets[0]);
-  EXPECT_EQ(int(launch_linear({dx.data(), x.stride}, rows, k, targets.data(), int(targets.size()), nullptr)), int(cudaErrorInvalidValue));
+  EXPECT_EQ(int(launch_linear({dx.data(), x.stride}, rows, k, targets.data(), int(targets.size()), nullptr)),
+            int(cudaErrorInvalidValue));
 }
 
 // scale and softcap follow the bias; the cap's slope is at most 1, so it adds a few roundings of its result only.
@@ -202,7 +215,8 @@ TEST(DeviceLogits, ScaleAndSoftcap) {
         const std::vector<float> bias = random_values(size_t(n), rng);
         const DeviceArray<float> device_bias(bias);
         const Output out(rows, n);
-        FT_EXPECT_CUDA(launch_logits({dx.data(), x.stride}, rows, k, out.target(m, device_bias.data()), scale, softcap, nullptr));
+        FT_EXPECT_CUDA(
+            launch_logits({dx.data(), x.stride}, rows, k, out.target(m, device_bias.data()), scale, softcap, nullptr));
         const std::vector<float> values = out.data.read();
         for (int r = 0; r < rows; r++) {
           std::vector<Exact> exact = exact_rows(f, n, k, m.source.data(), x.row(r), mma_format(f));
@@ -233,7 +247,8 @@ TEST(DeviceLinearF32, KeepsItsInput) {
         if (most.empty()) most = values;
         expect_same_bits(values, most, values.size(), "rows");
         for (int r = 0; r < rows; r++)
-          expect_close(values, out.stride, r, s.n, exact_rows(f, s.n, s.k, m.source.data(), x.row(r), false), "linear_f32");
+          expect_close(values, out.stride, r, s.n, exact_rows(f, s.n, s.k, m.source.data(), x.row(r), false),
+                       "linear_f32");
       }
     }
   EXPECT_FALSE(linear_f32_supports(WeightFormat::kQ4_0));
@@ -245,7 +260,8 @@ class DeviceGated : public ::testing::TestWithParam<WeightFormat> {};
 
 double silu(double v) { return v / (1 + std::exp(-v)); }
 
-// gate and up rows interleaved by 16, inner ragged; silu's slope is below 1.1, exp and the division add a few roundings.
+// gate and up rows interleaved by 16, inner ragged; silu's slope is below 1.1, exp and the division add a few
+// roundings.
 TEST_P(DeviceGated, MatchesTheScalarDecoder) {
   std::mt19937 rng(17);
   const int block = traits(GetParam()).block_k;
@@ -253,7 +269,8 @@ TEST_P(DeviceGated, MatchesTheScalarDecoder) {
     for (const bool with_bias : {false, true}) {
       const int k = std::max(block, 96) * 3, tiles = ceil_div(inner, 16);
       const size_t row_bytes = source_row_bytes(GetParam(), k);
-      const std::vector<uint8_t> gate = random_rows(GetParam(), inner, k, rng), up = random_rows(GetParam(), inner, k, rng);
+      const std::vector<uint8_t> gate = random_rows(GetParam(), inner, k, rng),
+                                 up = random_rows(GetParam(), inner, k, rng);
       std::vector<uint8_t> packed(size_t(tiles) * tile_bytes(GetParam(), k));
       for (int t = 0; t < tiles; t++) {
         const uint8_t* rows[kTileRows];
@@ -265,15 +282,21 @@ TEST_P(DeviceGated, MatchesTheScalarDecoder) {
         pack_tile(GetParam(), k, rows, packed.data() + size_t(t) * tile_bytes(GetParam(), k));
       }
       const DeviceArray<uint8_t> weight(packed);
-      const std::vector<float> gate_bias = random_values(size_t(inner), rng), up_bias = random_values(size_t(inner), rng);
+      const std::vector<float> gate_bias = random_values(size_t(inner), rng),
+                               up_bias = random_values(size_t(inner), rng);
       const DeviceArray<float> device_gate_bias(gate_bias), device_up_bias(up_bias);
       const Input x(33, k, rng);
       const DeviceArray<float> dx(x.values);
       std::vector<float> most;
       for (const int rows : {33, 1, 9}) {
         const Output out(rows, inner);
-        const GatedTarget target{weight.data(), GetParam(), inner, with_bias ? device_gate_bias.data() : nullptr,
-                                 with_bias ? device_up_bias.data() : nullptr, out.data.data(), out.stride};
+        const GatedTarget target{weight.data(),
+                                 GetParam(),
+                                 inner,
+                                 with_bias ? device_gate_bias.data() : nullptr,
+                                 with_bias ? device_up_bias.data() : nullptr,
+                                 out.data.data(),
+                                 out.stride};
         FT_EXPECT_CUDA(launch_gated({dx.data(), x.stride}, rows, k, target, nullptr));
         const std::vector<float> values = out.data.read();
         if (most.empty()) most = values;
@@ -288,7 +311,8 @@ TEST_P(DeviceGated, MatchesTheScalarDecoder) {
           const double ge = g[i].bound + std::abs(gv) * 0x1p-24, ue = u[i].bound + std::abs(uv) * 0x1p-24;
           exact[i].value = silu(gv) * uv;
           // exp(-v) errs by its own ulps and by the rounding of its argument: |v| 2^-24 of itself.
-          exact[i].bound = 1.1 * ge * (std::abs(uv) + ue) + std::abs(silu(gv)) * ue + std::abs(exact[i].value) * (8 + std::abs(gv)) * 0x1p-23 + 1e-30;
+          exact[i].bound = 1.1 * ge * (std::abs(uv) + ue) + std::abs(silu(gv)) * ue +
+                           std::abs(exact[i].value) * (8 + std::abs(gv)) * 0x1p-23 + 1e-30;
         }
         expect_close(most, (inner + 3) / 4 * 4 + 4, r, inner, exact, "gated");
       }
@@ -296,17 +320,19 @@ TEST_P(DeviceGated, MatchesTheScalarDecoder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceGated,
-                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
-                                           WeightFormat::kQ6_K),
+                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0,
+                                           WeightFormat::kQ4_1, WeightFormat::kQ6_K),
                          testing::format_case);
 
 TEST(DeviceGatedRows, MatchesSilu) {
   std::mt19937 rng(18);
   const int rows = 3, n = 300, stride = 304;
-  std::vector<float> gate = random_values(size_t(rows) * stride, rng, 20.0f), up = random_values(size_t(rows) * stride, rng);
+  std::vector<float> gate = random_values(size_t(rows) * stride, rng, 20.0f),
+                     up = random_values(size_t(rows) * stride, rng);
   gate[0] = -200.0f, gate[1] = 200.0f;  // exp overflows, exp vanishes
   const DeviceArray<float> device_gate(gate), device_up(up), out(std::vector<float>(size_t(rows) * stride, kUntouched));
-  FT_EXPECT_CUDA(launch_gated_rows({device_gate.data(), stride}, {device_up.data(), stride}, rows, n, out.data(), stride, nullptr));
+  FT_EXPECT_CUDA(launch_gated_rows({device_gate.data(), stride}, {device_up.data(), stride}, rows, n, out.data(),
+                                   stride, nullptr));
   const std::vector<float> values = out.read();
   for (int i = 0; i < rows * stride; i++) {
     if (i % stride >= n) {
@@ -314,7 +340,8 @@ TEST(DeviceGatedRows, MatchesSilu) {
       continue;
     }
     const double expected = silu(gate[size_t(i)]) * double(up[size_t(i)]);
-    ASSERT_NEAR(values[size_t(i)], expected, std::abs(expected) * (8 + std::abs(gate[size_t(i)])) * 0x1p-23 + 1e-37) << i;
+    ASSERT_NEAR(values[size_t(i)], expected, std::abs(expected) * (8 + std::abs(gate[size_t(i)])) * 0x1p-23 + 1e-37)
+        << i;
   }
 }
 

@@ -1,5 +1,5 @@
-// Expert matmuls on the device: an entry gives the bits of a dense matmul with that expert's matrix, whichever form ran and
-// whatever the other entries are; groups are a permutation; the sum over ranks is the fma chain.
+// Expert matmuls on the device: an entry gives the bits of a dense matmul with that expert's matrix, whichever form ran
+// and whatever the other entries are; groups are a permutation; the sum over ranks is the fma chain.
 #include "cuda/kernels/moe_matmul.h"
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace freetoken::cuda {
 namespace {
 
+using freetoken::testing::random_rows;
 using testing::DeviceArray;
 using testing::Input;
-using freetoken::testing::random_rows;
 using testing::random_values;
 
 constexpr float kUntouched = -77.0f;
@@ -24,7 +24,8 @@ struct Experts {
   std::vector<std::unique_ptr<DeviceArray<uint8_t>>> memory;
   std::unique_ptr<DeviceArray<uint64_t>> table;
 
-  Experts(WeightFormat f, int count, int n, int k, std::mt19937& rng, int missing = -1) : format(f), n(n), k(k), offset(192) {
+  Experts(WeightFormat f, int count, int n, int k, std::mt19937& rng, int missing = -1)
+      : format(f), n(n), k(k), offset(192) {
     std::vector<uint64_t> addresses;
     for (int e = 0; e < count; e++) {
       const std::vector<uint8_t> source = random_rows(f, n, k, rng);
@@ -43,7 +44,8 @@ struct Choice {
   int rows, ranks, experts;
   std::vector<int32_t> ids;
   DeviceArray<int32_t> device;
-  Choice(int rows, int ranks, int experts, std::mt19937& rng) : rows(rows), ranks(ranks), experts(experts), ids(pick(rng)), device(ids) {}
+  Choice(int rows, int ranks, int experts, std::mt19937& rng)
+      : rows(rows), ranks(ranks), experts(experts), ids(pick(rng)), device(ids) {}
   std::vector<int32_t> pick(std::mt19937& rng) const {
     std::vector<int32_t> chosen, all(static_cast<size_t>(experts));
     for (int e = 0; e < experts; e++) all[size_t(e)] = e;
@@ -71,7 +73,8 @@ struct Groups {
 void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); i++)
-    ASSERT_EQ(std::bit_cast<uint32_t>(a[i]), std::bit_cast<uint32_t>(b[i])) << what << " at " << i << ": " << a[i] << ", " << b[i];
+    ASSERT_EQ(std::bit_cast<uint32_t>(a[i]), std::bit_cast<uint32_t>(b[i]))
+        << what << " at " << i << ": " << a[i] << ", " << b[i];
 }
 
 TEST(DeviceGroups, AreThePermutationByExpert) {
@@ -79,8 +82,8 @@ TEST(DeviceGroups, AreThePermutationByExpert) {
   struct Case {
     int rows, ranks, experts, begin, end;
   };
-  for (const Case& c : {Case{1, 1, 1, 0, 1}, Case{5, 2, 4, 0, 4}, Case{70, 8, 32, 0, 32}, Case{70, 8, 32, 5, 19}, Case{300, 4, 8, 0, 8},
-                        Case{9, 6, 1024, 0, 1024}, Case{40, 2, 7, 3, 3}}) {
+  for (const Case& c : {Case{1, 1, 1, 0, 1}, Case{5, 2, 4, 0, 4}, Case{70, 8, 32, 0, 32}, Case{70, 8, 32, 5, 19},
+                        Case{300, 4, 8, 0, 8}, Case{9, 6, 1024, 0, 1024}, Case{40, 2, 7, 3, 3}}) {
     SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(c.experts) + " experts");
     const Choice choice(c.rows, c.ranks, c.experts, rng);
     const ExpertChoice device = choice.with(nullptr, c.begin, c.end);
@@ -130,8 +133,9 @@ TEST_P(DeviceExperts, GiveTheBitsOfADenseMatmul) {
     int rows, ranks, experts, begin, end;
     EntryInput input;
   };
-  for (const Case& c : {Case{1, 4, 8, 0, 8, EntryInput::kRow}, Case{3, 2, 4, 0, 4, EntryInput::kEntry}, Case{7, 3, 5, 1, 4, EntryInput::kRow},
-                        Case{40, 2, 3, 0, 3, EntryInput::kEntry}, Case{40, 2, 3, 1, 3, EntryInput::kRow}}) {
+  for (const Case& c : {Case{1, 4, 8, 0, 8, EntryInput::kRow}, Case{3, 2, 4, 0, 4, EntryInput::kEntry},
+                        Case{7, 3, 5, 1, 4, EntryInput::kRow}, Case{40, 2, 3, 0, 3, EntryInput::kEntry},
+                        Case{40, 2, 3, 1, 3, EntryInput::kRow}}) {
     SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(c.ranks) + " of " + std::to_string(c.experts));
     const Experts experts(GetParam(), c.experts, n, k, rng);
     const Choice choice(c.rows, c.ranks, c.experts, rng);
@@ -153,7 +157,8 @@ TEST_P(DeviceExperts, GiveTheBitsOfADenseMatmul) {
     const Groups groups(device);
     for (const ExpertGroups* g : {static_cast<const ExpertGroups*>(nullptr), &groups.groups}) {
       const DeviceArray<float> out(std::vector<float>(expected.size(), kUntouched));
-      FT_EXPECT_CUDA(launch_expert_linear(device, g, experts.matrix(n), {dx.data(), x.stride}, c.input, out.data(), stride, nullptr));
+      FT_EXPECT_CUDA(launch_expert_linear(device, g, experts.matrix(n), {dx.data(), x.stride}, c.input, out.data(),
+                                          stride, nullptr));
       expect_same_bits(out.read(), expected, g ? "grouped" : "by entry");
     }
   }
@@ -172,7 +177,8 @@ TEST_P(DeviceExperts, GatedGivesTheBitsOfTheDenseOne) {
     std::vector<float> expected(size_t(entries) * stride, kUntouched);
     for (int entry = 0; entry < entries; entry++) {
       const DeviceArray<float> out(static_cast<size_t>(stride));
-      const GatedTarget target{experts.weight(choice.ids[size_t(entry)]), GetParam(), inner, nullptr, nullptr, out.data(), stride};
+      const GatedTarget target{
+          experts.weight(choice.ids[size_t(entry)]), GetParam(), inner, nullptr, nullptr, out.data(), stride};
       FT_EXPECT_CUDA(launch_gated({dx.data() + size_t(entry / 2) * x.stride, x.stride}, 1, k, target, nullptr));
       const std::vector<float> values = out.read();
       std::copy(values.begin(), values.begin() + inner, expected.begin() + size_t(entry) * stride);
@@ -181,15 +187,16 @@ TEST_P(DeviceExperts, GatedGivesTheBitsOfTheDenseOne) {
     const Groups groups(device);
     for (const ExpertGroups* g : {static_cast<const ExpertGroups*>(nullptr), &groups.groups}) {
       const DeviceArray<float> out(std::vector<float>(expected.size(), kUntouched));
-      FT_EXPECT_CUDA(launch_expert_gated(device, g, experts.matrix(inner), {dx.data(), x.stride}, out.data(), stride, nullptr));
+      FT_EXPECT_CUDA(
+          launch_expert_gated(device, g, experts.matrix(inner), {dx.data(), x.stride}, out.data(), stride, nullptr));
       expect_same_bits(out.read(), expected, g ? "grouped" : "by entry");
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceExperts,
-                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
-                                           WeightFormat::kQ6_K),
+                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0,
+                                           WeightFormat::kQ4_1, WeightFormat::kQ6_K),
                          testing::format_case);
 
 // An expert without an extent: NaN in its entries, the others as ever.
@@ -204,11 +211,13 @@ TEST(DeviceExperts, AMissingExtentIsNaN) {
   const Groups groups(device);
   for (const ExpertGroups* g : {static_cast<const ExpertGroups*>(nullptr), &groups.groups}) {
     const DeviceArray<float> out(std::vector<float>(size_t(24) * stride, kUntouched));
-    FT_EXPECT_CUDA(launch_expert_linear(device, g, experts.matrix(n), {dx.data(), x.stride}, EntryInput::kRow, out.data(), stride, nullptr));
+    FT_EXPECT_CUDA(launch_expert_linear(device, g, experts.matrix(n), {dx.data(), x.stride}, EntryInput::kRow,
+                                        out.data(), stride, nullptr));
     const std::vector<float> values = out.read();
     for (int entry = 0; entry < 24; entry++)
       for (int i = 0; i < n; i++)
-        ASSERT_EQ(std::isnan(values[size_t(entry) * stride + i]), choice.ids[size_t(entry)] == missing) << entry << ", " << i;
+        ASSERT_EQ(std::isnan(values[size_t(entry) * stride + i]), choice.ids[size_t(entry)] == missing)
+            << entry << ", " << i;
   }
 }
 
@@ -217,15 +226,19 @@ TEST(DeviceExperts, RefusesPlainFormats) {
   ExpertChoice choice;
   choice.rows = choice.ranks = choice.experts = choice.end = 1;
   const ExpertMatrix matrix{WeightFormat::kF32, 0, 32, 32};
-  EXPECT_EQ(int(launch_expert_linear(choice, nullptr, matrix, {}, EntryInput::kRow, nullptr, 0, nullptr)), int(cudaErrorNotSupported));
+  EXPECT_EQ(int(launch_expert_linear(choice, nullptr, matrix, {}, EntryInput::kRow, nullptr, 0, nullptr)),
+            int(cudaErrorNotSupported));
 }
 
 TEST(DeviceCombine, IsTheChainInRankOrder) {
   std::mt19937 rng(25);
   const int rows = 3, ranks = 5, n = 300, stride = 304;
-  const std::vector<float> entries = random_values(size_t(rows) * ranks * stride, rng), weights = random_values(size_t(rows) * ranks, rng);
-  const DeviceArray<float> device_entries(entries), device_weights(weights), out(std::vector<float>(size_t(rows) * stride, kUntouched));
-  FT_EXPECT_CUDA(launch_combine_experts(device_entries.data(), stride, device_weights.data(), rows, ranks, n, out.data(), stride, nullptr));
+  const std::vector<float> entries = random_values(size_t(rows) * ranks * stride, rng),
+                           weights = random_values(size_t(rows) * ranks, rng);
+  const DeviceArray<float> device_entries(entries), device_weights(weights),
+      out(std::vector<float>(size_t(rows) * stride, kUntouched));
+  FT_EXPECT_CUDA(launch_combine_experts(device_entries.data(), stride, device_weights.data(), rows, ranks, n,
+                                        out.data(), stride, nullptr));
   const std::vector<float> values = out.read();
   for (int r = 0; r < rows; r++)
     for (int i = 0; i < stride; i++) {
