@@ -62,13 +62,14 @@ __global__ void __launch_bounds__(256) matmul_decode(const MatmulArgs args) {
       }
     }
   }
-  for (int d = 0; d < 4; d++) sums[warp][d][lane] = make_float4(acc[0][0][d], acc[1][0][d], acc[2][0][d], acc[3][0][d]);
+  for (int d = 0; d < 4; d++)
+    store16(&sums[warp][d][lane].x, make_float4(acc[0][0][d], acc[1][0][d], acc[2][0][d], acc[3][0][d]));
   __syncthreads();
 
   auto total = [&](int d, int l, float (&v)[4]) {
     v[0] = v[1] = v[2] = v[3] = 0.0f;
     for (int p = 0; p < pieces; p++) {
-      const float4 s = sums[p][d][l];
+      const float4 s = load16_float(&sums[p][d][l].x);
       v[0] += s.x, v[1] += s.y, v[2] += s.z, v[3] += s.w;
     }
   };

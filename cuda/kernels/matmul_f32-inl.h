@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(256) matmul_f32(const F32Args args) {
       acc[r][j] += __shfl_xor_sync(~0u, acc[r][j], 8);
       acc[r][j] += __shfl_xor_sync(~0u, acc[r][j], 16);
     }
-    if (granule == 0) sums[warp][r][four] = make_float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
+    if (granule == 0) store16(&sums[warp][r][four].x, make_float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]));
   }
   __syncthreads();
   for (int i = int(threadIdx.x); i < Rows * 8; i += int(blockDim.x)) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(256) matmul_f32(const F32Args args) {
     if (row0 + r >= args.rows) continue;
     float v[4] = {};
     for (int p = 0; p < pieces; p++) {
-      const float4 s = sums[p][r][i % 8];
+      const float4 s = load16_float(&sums[p][r][i % 8].x);
       v[0] += s.x, v[1] += s.y, v[2] += s.z, v[3] += s.w;
     }
     finish_row(args.bias, args.scale, args.softcap, n0, args.n, v);

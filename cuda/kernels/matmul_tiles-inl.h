@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
   const int tile = (job.block * kTileWarps + warp) * 2 + at.tile;
   const float initial = job.weight ? 0.0f : __uint_as_float(0x7fc00000u);
   for (int c = 0; c < Columns; c++)
-    for (int d = 0; d < 4; d++) sums[warp][c][d][lane] = make_float4(initial, initial, initial, initial);
+    for (int d = 0; d < 4; d++) store16(&sums[warp][c][d][lane].x, make_float4(initial, initial, initial, initial));
 
   if (job.weight) {
     const uint8_t* w = job.weight + min(tile, job.target.tiles - 1) * args.tile_bytes;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
                   k0 = s * 32 + chunk * 4;
         float4* to = &stage[s % kStages][column][chunk ^ (column & 1) * 4];
         const float* x = inputs[column];
-        if (k0 < args.k && k0 + 4 > args.k) *to = load_x(x, k0, args.k);
+        if (k0 < args.k && k0 + 4 > args.k) store16(&to->x, load_x(x, k0, args.k));
         else cp_async16(to, x ? x + k0 : args.x, x && k0 < args.k);
       }
     };
@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
 #pragma unroll
           for (int h = 0; h < kBlocks; h++) {
             const int column = c * 8 + lane / 4;
-            to_b(stage[s % kStages][column][((i * kBlocks + h) * 4 + at.t) ^ (column & 1) * 4], b[c][h]);
+            const int chunk = ((i * kBlocks + h) * 4 + at.t) ^ (column & 1) * 4;
+            to_b(load16_float(&stage[s % kStages][column][chunk].x), b[c][h]);
           }
         weights.multiply(b, acc);
       }
@@ -83,9 +84,9 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
       for (int c = 0; c < Columns; c++)
 #pragma unroll
         for (int d = 0; d < 4; d++) {
-          float4& sum = sums[warp][c][d][lane];
-          const float4 v = sum;
-          sum = make_float4(v.x + acc[0][c][d], v.y + acc[1][c][d], v.z + acc[2][c][d], v.w + acc[3][c][d]);
+          float* sum = &sums[warp][c][d][lane].x;
+          const float4 v = load16_float(sum);
+          store16(sum, make_float4(v.x + acc[0][c][d], v.y + acc[1][c][d], v.z + acc[2][c][d], v.w + acc[3][c][d]));
 #pragma unroll
           for (int j = 0; j < 4; j++) acc[j][c][d] = 0.0f;
         }
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) matmul_tiles(const MatmulArgs
       const int column = c * 8 + 2 * at.t + d;
       if (column >= job.columns) continue;
       const int entry = job_entry(job, column);
-      const float4 low4 = sums[warp][c][d][lane], high4 = sums[warp][c][d + 2][lane];
+      const float4 low4 = load16_float(&sums[warp][c][d][lane].x), high4 = load16_float(&sums[warp][c][d + 2][lane].x);
       float low[4] = {low4.x, low4.y, low4.z, low4.w}, high[4] = {high4.x, high4.y, high4.z, high4.w};
       scale_rows<Weights>(w, 0, at.q, low);
       scale_rows<Weights>(w, 1, at.q, high);

@@ -1,7 +1,8 @@
 """Writes matmul_nvfp4_vectors.h: NVFP4 by torch's own e4m3 and by the published table of e2m1, for matmul_nvfp4_test.cc.
 
-    python tests/cuda/kernels/make_nvfp4_vectors.py > tests/cuda/kernels/matmul_nvfp4_vectors.h
+python tests/cuda/kernels/make_nvfp4_vectors.py > tests/cuda/kernels/matmul_nvfp4_vectors.h
 """
+
 import torch
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
