@@ -4,27 +4,17 @@
 #include <string>
 #include <type_traits>
 
+#include "cuda/ops/cuda_ops.h"
 #include "cuda/runtime/probe.h"
 #include "ops/device_entry.h"
-#ifndef FREETOKEN_CUDA_PROBE_ONLY
-#include "cuda/ops/cuda_ops.h"
-#endif
 
 namespace freetoken {
 namespace {
 
-Result<std::unique_ptr<Ops>> open_ops(const DeviceRequest& request) {
-#ifdef FREETOKEN_CUDA_PROBE_ONLY
-  return Unsupported("this build of the CUDA backend finds GPUs but computes nothing on them: use the CPU");
-#else
-  return cuda::make_cuda_ops(request.options, request.host);
-#endif
-}
-
 void answer(const DeviceRequest& request, DeviceReply* reply) {
   reply->info = cuda::probe_device(request.options.ordinal);
   if (reply->info.problem != DeviceProblem::kNone || !request.open) return;
-  Result<std::unique_ptr<Ops>> ops = open_ops(request);
+  Result<std::unique_ptr<Ops>> ops = cuda::make_cuda_ops(request.options, request.host);
   if (ops.ok()) {
     reply->ops = ops->release();
   } else {
