@@ -93,6 +93,7 @@ TEST_P(DeviceLinear, MatchesTheScalarDecoder) {
       expect_close(all, most.stride, r, s.n, exact_rows(GetParam(), s.n, s.k, m.source.data(), x.row(r), round_x),
                    "linear");
     for (int rows : kRowCounts) {
+      if (s.n * s.k > 16384 && rows != 1 && rows != 9) continue;  // the large ones: one row, and a block's columns and one
       const Output some(rows, s.n);
       const LinearTarget t = some.target(m);
       FT_EXPECT_CUDA(launch_linear({dx.data(), x.stride}, rows, s.k, &t, 1, nullptr));
