@@ -18,12 +18,6 @@ size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 
-Arena::Arena(bool device) : device_(device), span_(size_t(1) << 38) {
-  void* map = mmap(nullptr, span_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (map == MAP_FAILED) die("no address space for emulated memory");
-  base_ = static_cast<char*>(map);
-}
-
 void* Arena::allocate(size_t bytes, size_t limit_bytes) {
   const std::lock_guard lock(mutex_);
   if (used_bytes_ + bytes > limit_bytes || bytes > limit_bytes) return nullptr;

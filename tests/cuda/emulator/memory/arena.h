@@ -18,13 +18,12 @@ struct Allocation {
 
 class Arena {
  public:
-  explicit Arena(bool device);
+  Arena(char* base, size_t span_bytes, bool device) : device_(device), base_(base), span_(span_bytes) {}
 
   // Null: the limit is reached. Filled with 0xff bytes: NaN in every float format.
   void* allocate(size_t bytes, size_t limit_bytes);
   // False: not an allocation, or freed before.
   bool release(void* pointer);
-  bool contains(const void* pointer) const { return pointer >= base_ && pointer < base_ + span_; }
   // The allocation, freed ones too, whose bytes hold the pointer; one past the end counts. False: none.
   bool find(const void* pointer, Allocation* found) const;
   // All of [pointer, pointer + bytes) lies in one live allocation.
@@ -33,8 +32,9 @@ class Arena {
 
  private:
   const bool device_;
-  char* base_ = nullptr;
-  size_t span_ = 0, next_ = 0;
+  char* const base_;
+  const size_t span_;
+  size_t next_ = 0;
   mutable std::mutex mutex_;
   std::map<const char*, Allocation> allocations_;
   size_t used_bytes_ = 0;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "emulator/block.h"
@@ -20,14 +21,22 @@ Registered& registered() {
   return *all;
 }
 
-Arena* const* arenas() {
-  static Arena* const* const all = [] {
-    auto** made = new Arena*[kMaxDevices + 1];
-    for (int d = 0; d < kMaxDevices; d++) made[d] = new Arena(true);
-    made[kMaxDevices] = new Arena(false);
+// Device 0, device 1, ..., pinned memory: equal spans of one range of addresses.
+constexpr size_t kSpanBytes = size_t(1) << 37;
+struct Memory {
+  char* base;
+  std::unique_ptr<Arena> arena[kMaxDevices + 1];
+};
+const Memory& memory() {
+  static const Memory* const all = [] {
+    auto* made = new Memory;
+    void* map = mmap(nullptr, kSpanBytes * (kMaxDevices + 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) die("no address space for emulated memory");
+    made->base = static_cast<char*>(map);
+    for (int i = 0; i <= kMaxDevices; i++) made->arena[i] = std::make_unique<Arena>(made->base + i * kSpanBytes, kSpanBytes, i < kMaxDevices);
     return made;
   }();
-  return all;
+  return *all;
 }
 
 // Whether the process has anything at this address, without touching it.
@@ -58,13 +67,14 @@ void check_word(const Kernel& kernel, size_t index, uint64_t word) {
 
 }  // namespace
 
-Arena& device_memory(int device) { return *arenas()[device]; }
-Arena& pinned_memory() { return *arenas()[kMaxDevices]; }
+Arena& device_memory(int device) { return *memory().arena[device]; }
+Arena& pinned_memory() { return *memory().arena[kMaxDevices]; }
 
 Owner owner_of(const void* pointer) {
-  for (int d = 0; d < kMaxDevices; d++)
-    if (device_memory(d).contains(pointer)) return {Place::kDevice, d};
-  return {pinned_memory().contains(pointer) ? Place::kPinned : Place::kElsewhere, -1};
+  const size_t offset = reinterpret_cast<uintptr_t>(pointer) - reinterpret_cast<uintptr_t>(memory().base);
+  const size_t span = offset / kSpanBytes;
+  if (span > kMaxDevices) return {};
+  return span == kMaxDevices ? Owner{Place::kPinned, -1} : Owner{Place::kDevice, int(span)};
 }
 
 bool register_host(void* pointer, size_t bytes) {
@@ -86,7 +96,7 @@ bool unregister_host(void* pointer) {
 }
 
 bool is_pinned(const void* pointer, size_t bytes) {
-  if (pinned_memory().contains(pointer)) return pinned_memory().is_live(pointer, bytes);
+  if (owner_of(pointer).place == Place::kPinned) return pinned_memory().is_live(pointer, bytes);
   Registered& all = registered();
   const std::lock_guard lock(all.mutex);
   const auto* begin = static_cast<const char*>(pointer);

@@ -1,5 +1,6 @@
 #include "runtime/scheduler.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -53,6 +54,14 @@ Scheduler& Scheduler::get() {
 }
 
 Scheduler::Scheduler() : random_(options().seed + 1) {}
+
+void Scheduler::reseed(uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  options().seed = seed;
+  random_.seed(seed + 1);
+}
+
+void reseed(uint64_t seed) { Scheduler::get().reseed(seed); }
 
 const std::shared_ptr<Stream>& Scheduler::null_stream(int device) {
   if (!null_streams_[device]) {

@@ -43,6 +43,7 @@ class Scheduler {
   void forget_capture(uint64_t number);
   const std::map<uint64_t, Capture>& captures() const { return captures_; }
 
+  void reseed(uint64_t seed);
   void stop();  // at exit: the threads end, with what was not done left undone
 
  private:

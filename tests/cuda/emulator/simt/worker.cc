@@ -11,6 +11,9 @@
 #include "emulator/options.h"
 #include "simt/fiber.h"
 #include "simt/shared_memory.h"
+#ifdef FT_EMU_RACE
+#include "race/memory_stats.h"
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -138,6 +141,9 @@ void Worker::run_block(uint64_t index, uint64_t seed) {
     if (block_.queue_head == block_.queue.size()) deadlock();
     run_next(&block_.scheduler_stack_pointer);
   }
+#ifdef FT_EMU_RACE
+  close_block_stats();
+#endif
   count_switches(block_.switches);
   block_.switches = 0;
   current_block = nullptr;

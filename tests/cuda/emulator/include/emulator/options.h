@@ -18,6 +18,8 @@ struct Options {
 
 // Read from the environment at first use; tests may change it while no device works.
 Options& options();
+// Begins another order of streams, blocks and threads.
+void reseed(uint64_t seed);
 // Threads of CUDA that were switched between, since the start.
 uint64_t switches();
 void count_switches(uint64_t n);
