@@ -19,7 +19,8 @@ struct Case {
   DeviceArray<uint8_t> weight;
   DeviceArray<float> x, out;
 
-  explicit Case(WeightFormat f) : format(f), weight(packed(f)), x(std::vector<float>(32 * kK, 0.5f)), out(size_t(32) * kN) {}
+  explicit Case(WeightFormat f)
+      : format(f), weight(packed(f)), x(std::vector<float>(32 * kK, 0.5f)), out(size_t(32) * kN) {}
   static std::vector<uint8_t> packed(WeightFormat f) {
     std::mt19937 rng(41);
     const std::vector<uint8_t> source = freetoken::testing::random_rows(f, kN, kK, rng);
@@ -54,8 +55,9 @@ TEST_P(DeviceMatmulMemory, LoadsAreWideAndBanksFree) {
     int rows;
     const char* kernel;
   };
-  for (const Variant& v : {Variant{MatmulVariant::kDecode, 1, "matmul_decode"}, Variant{MatmulVariant::kDecode, 8, "matmul_decode"},
-                           Variant{MatmulVariant::kNarrow, 16, "matmul_tiles"}, Variant{MatmulVariant::kWide, 32, "matmul_tiles"}}) {
+  for (const Variant& v :
+       {Variant{MatmulVariant::kDecode, 1, "matmul_decode"}, Variant{MatmulVariant::kDecode, 8, "matmul_decode"},
+        Variant{MatmulVariant::kNarrow, 16, "matmul_tiles"}, Variant{MatmulVariant::kWide, 32, "matmul_tiles"}}) {
     SCOPED_TRACE(std::to_string(v.rows) + " rows");
     MatmulArgs args = dense_args({c.x.data(), kK}, v.rows, kK, int64_t(tile_bytes(GetParam(), kK)));
     args.targets = 1;
@@ -68,8 +70,8 @@ TEST_P(DeviceMatmulMemory, LoadsAreWideAndBanksFree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceMatmulMemory,
-                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1,
-                                           WeightFormat::kQ6_K),
+                         ::testing::Values(WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0,
+                                           WeightFormat::kQ4_1, WeightFormat::kQ6_K),
                          testing::format_case);
 
 // x is read a value at a time here, the same for all lanes that have its k: weights are all the rest.

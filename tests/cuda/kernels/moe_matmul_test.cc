@@ -128,7 +128,7 @@ class DeviceExperts : public ::testing::TestWithParam<WeightFormat> {};
 // Both inputs (the row's, the entry's), both tile widths, and a range of experts: what is outside stays as it was.
 TEST_P(DeviceExperts, GiveTheBitsOfADenseMatmul) {
   std::mt19937 rng(22);
-  const int k = std::max(traits(GetParam()).block_k, 32) * 3, n = 72;
+  const int k = std::max(traits(GetParam()).block_k, 96), n = 72;
   struct Case {
     int rows, ranks, experts, begin, end;
     EntryInput input;
@@ -166,7 +166,7 @@ TEST_P(DeviceExperts, GiveTheBitsOfADenseMatmul) {
 
 TEST_P(DeviceExperts, GatedGivesTheBitsOfTheDenseOne) {
   std::mt19937 rng(23);
-  const int k = std::max(traits(GetParam()).block_k, 32) * 2, inner = 40, n = 2 * int(align_up(inner, 16)), stride = 44;
+  const int k = std::max(traits(GetParam()).block_k, 64), inner = 40, n = 2 * int(align_up(inner, 16)), stride = 44;
   const int count = 4;
   const Experts experts(GetParam(), count, n, k, rng);  // the rows of padding hold weights here: nothing may show them
   for (const int rows : {2, 33}) {
