@@ -64,13 +64,14 @@ FT_DEV void store_four(float* row, int n0, int n, const float (&v)[4]) {
     if (n0 + j < n) row[n0 + j] = v[j];
 }
 
-FT_DEV float silu(float v) { return v / (1.0f + expf(-v)); }
+// Sums after products are rounded by name, so that no kernel has them contracted where another has not.
+FT_DEV float silu(float v) { return v / __fadd_rn(1.0f, expf(-v)); }
 
 // Bias, scale and softcap on four neighbouring values.
 FT_DEV void finish_row(const float* bias, float scale, float softcap, int n0, int n, float (&v)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; j++) {
-    if (bias && n0 + j < n) v[j] += bias[n0 + j];
+    if (bias && n0 + j < n) v[j] = __fadd_rn(v[j], bias[n0 + j]);
     if (scale != 1.0f) v[j] *= scale;
     if (softcap > 0.0f) v[j] = softcap * tanhf(v[j] / softcap);
   }
@@ -90,8 +91,8 @@ FT_DEV void finish_gated(const MatmulTarget& target, int tile, int q, int entry,
   const int n0 = tile * 16 + q * 4;
   for (int j = 0; j < 4; j++) {
     float u = up[j];
-    if (target.bias && n0 + j < target.n) gate[j] += target.bias[n0 + j];
-    if (target.bias2 && n0 + j < target.n) u += target.bias2[n0 + j];
+    if (target.bias && n0 + j < target.n) gate[j] = __fadd_rn(gate[j], target.bias[n0 + j]);
+    if (target.bias2 && n0 + j < target.n) u = __fadd_rn(u, target.bias2[n0 + j]);
     gate[j] = silu(gate[j]) * u;
   }
   store_four(target.out + entry * target.out_stride, n0, target.n, gate);
