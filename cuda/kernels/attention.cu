@@ -89,6 +89,8 @@ struct RowsShared {
   float l[kMaxQueries];
 };
 
+static_assert(sizeof(RowsShared<uint16_t>) <= 48 * 1024, "a launch of more shared memory has to be asked for");
+
 // grid: (KV heads x head blocks, tiles of rows). A tile's rows are taken by runs of one sequence.
 template <class T>
 __global__ void __launch_bounds__(kAttentionThreads, 2)

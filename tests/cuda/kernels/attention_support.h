@@ -92,6 +92,11 @@ struct AttentionCase {
   std::vector<DeviceStep::Row> rows;       // of the step
 };
 
+inline void PrintTo(const AttentionCase& c, std::ostream* os) {
+  *os << (c.cache.f32 ? "f32" : "bf16") << " dims " << c.cache.qk_dim << "," << c.cache.v_dim << " heads " << c.cache.kv_heads
+      << "x" << c.group << " page " << c.cache.page_tokens << " window " << c.window << " rows " << c.rows.size();
+}
+
 // Value and bound of out[0..v_dim) of one query. Scores err by qk_dim roundings of the sum of magnitudes and a few of the
 // score; a weight's relative error is that, twice (its own and in the sum); sums of up to 256 positions round once per
 // position in a stream, per stream and per fold.

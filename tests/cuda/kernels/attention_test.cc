@@ -16,11 +16,6 @@ using testing::random_values;
 using testing::Rows2d;
 using testing::same_bits;
 
-void PrintTo(const AttentionCase& c, std::ostream* os) {
-  *os << (c.cache.f32 ? "f32" : "bf16") << " dims " << c.cache.qk_dim << "," << c.cache.v_dim << " heads " << c.cache.kv_heads
-      << "x" << c.group << " page " << c.cache.page_tokens << " window " << c.window << " rows " << c.rows.size();
-}
-
 // Rows of one sequence from `first` on.
 std::vector<DeviceStep::Row> chunk(int sequence, int first, int count) {
   std::vector<DeviceStep::Row> rows;
