@@ -48,14 +48,16 @@ TEST_F(Devices, WorkMovesByPeerCopies) {
 }
 
 TEST_F(Devices, PointerOfTheOtherDeviceIsAnError) {
-  FT_EXPECT_DEATH({
-    emu::options().devices = 2;
-    Device<int> x(std::vector<int>{21});
-    cudaSetDevice(1);
-    Device<int> y(1);
-    FT_LAUNCH((twice), dim3(1), dim3(1), 0, nullptr, x.p, y.p);
-    cudaDeviceSynchronize();
-  }, "the memory of another device");
+  FT_EXPECT_DEATH(
+      {
+        emu::options().devices = 2;
+        Device<int> x(std::vector<int>{21});
+        cudaSetDevice(1);
+        Device<int> y(1);
+        FT_LAUNCH((twice), dim3(1), dim3(1), 0, nullptr, x.p, y.p);
+        cudaDeviceSynchronize();
+      },
+      "the memory of another device");
 }
 
 }  // namespace

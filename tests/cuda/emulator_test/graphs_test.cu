@@ -102,20 +102,22 @@ TEST(Graphs, WhatACaptureForbids) {
 }
 
 TEST(SeededBugs, StaleAddressInAGraph) {
-  FT_EXPECT_DEATH({
-    Streams s;
-    cudaGraph_t graph;
-    {
-      Device<int> x(std::vector<int>{0});
-      cudaStreamBeginCapture(s.a, cudaStreamCaptureModeThreadLocal);
-      FT_LAUNCH((add), dim3(1), dim3(1), 0, s.a, x.p, 1);
-      cudaStreamEndCapture(s.a, &graph);
-    }
-    Device<int> moved(std::vector<int>{0});
-    Exec exec(graph);
-    cudaGraphLaunch(exec.e, s.a);
-    cudaStreamSynchronize(s.a);
-  }, "kernel \\(add\\): .* device memory that was freed");
+  FT_EXPECT_DEATH(
+      {
+        Streams s;
+        cudaGraph_t graph;
+        {
+          Device<int> x(std::vector<int>{0});
+          cudaStreamBeginCapture(s.a, cudaStreamCaptureModeThreadLocal);
+          FT_LAUNCH((add), dim3(1), dim3(1), 0, s.a, x.p, 1);
+          cudaStreamEndCapture(s.a, &graph);
+        }
+        Device<int> moved(std::vector<int>{0});
+        Exec exec(graph);
+        cudaGraphLaunch(exec.e, s.a);
+        cudaStreamSynchronize(s.a);
+      },
+      "kernel \\(add\\): .* device memory that was freed");
 }
 
 }  // namespace

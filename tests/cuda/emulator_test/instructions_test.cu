@@ -4,47 +4,45 @@
 #include <numeric>
 #include <random>
 
+#include "cuda/emulator_test/fragment_maps.h"
 #include "cuda/emulator_test/support.h"
 #include "cuda/kernels/device.h"
 
 namespace freetoken::cuda {
 namespace {
 
-uint32_t pair_of(int lo, int hi) {
-  const auto bits = [](int v) { return std::bit_cast<uint32_t>(float(v)) >> 16; };
-  return bits(lo) | bits(hi) << 16;
-}
+uint16_t bf16_bits(int v) { return uint16_t(std::bit_cast<uint32_t>(float(v)) >> 16); }
+uint32_t join(uint16_t lo, uint16_t hi) { return uint32_t(lo) | uint32_t(hi) << 16; }
 
-__global__ void __launch_bounds__(32) multiply(const uint32_t* a, const uint32_t* b, float* d) {
-  const int lane = int(threadIdx.x), q = lane / 4, t = lane % 4;
-  const uint32_t fa[4] = {a[q * 8 + t], a[(q + 8) * 8 + t], a[q * 8 + t + 4], a[(q + 8) * 8 + t + 4]};
-  const uint32_t fb[2] = {b[q * 8 + t], b[q * 8 + t + 4]};
+// a [16][16] rows, b [8][16] columns, both over k; d [16][8].
+__global__ void __launch_bounds__(32) multiply(const uint16_t* a, const uint16_t* b, float* d) {
+  const int lane = int(threadIdx.x);
+  const auto pick = [lane](const uint16_t* from, maps::Element (*map)(int, int), int v) {
+    return from[map(lane, v).major * 16 + map(lane, v).minor];
+  };
+  uint32_t fa[4], fb[2];
+  for (int j = 0; j < 4; j++) fa[j] = join(pick(a, maps::mma_a, 2 * j), pick(a, maps::mma_a, 2 * j + 1));
+  for (int j = 0; j < 2; j++) fb[j] = join(pick(b, maps::mma_b, 2 * j), pick(b, maps::mma_b, 2 * j + 1));
   float acc[4] = {1.0f, 1.0f, 1.0f, 1.0f};
   mma_m16n8k16(acc, fa, fb);
-  for (int i = 0; i < 4; i++) d[(q + i / 2 * 8) * 8 + 2 * t + i % 2] = acc[i];
+  for (int v = 0; v < 4; v++) d[maps::mma_d(lane, v).major * 8 + maps::mma_d(lane, v).minor] = acc[v];
 }
 
 TEST(Instructions, MmaIsTheMatrixProduct) {
   std::mt19937 rng(1);
-  int a[16][16], b[8][16];
-  std::vector<uint32_t> pa, pb;
-  for (auto& row : a)
-    for (int& v : row) v = int(rng() % 17) - 8;
-  for (auto& row : b)
-    for (int& v : row) v = int(rng() % 17) - 8;
-  for (auto& row : a)
-    for (int k = 0; k < 16; k += 2) pa.push_back(pair_of(row[k], row[k + 1]));
-  for (auto& row : b)
-    for (int k = 0; k < 16; k += 2) pb.push_back(pair_of(row[k], row[k + 1]));
-  Device<uint32_t> da(pa), db(pb);
+  std::vector<int> a(256), b(128);
+  std::vector<uint16_t> a_bits, b_bits;
+  for (int& v : a) a_bits.push_back(bf16_bits(v = int(rng() % 17) - 8));
+  for (int& v : b) b_bits.push_back(bf16_bits(v = int(rng() % 17) - 8));
+  Device<uint16_t> da(a_bits), db(b_bits);
   Device<float> d(128);
   FT_LAUNCH((multiply), dim3(1), dim3(32), 0, nullptr, da.p, db.p, d.p);
   const std::vector<float> got = d.get();
-  for (int m = 0; m < 16; m++)
-    for (int n = 0; n < 8; n++) {
+  for (size_t m = 0; m < 16; m++)
+    for (size_t n = 0; n < 8; n++) {
       int sum = 1;
-      for (int k = 0; k < 16; k++) sum += a[m][k] * b[n][k];
-      EXPECT_EQ(got[size_t(m * 8 + n)], float(sum)) << m << " " << n;
+      for (size_t k = 0; k < 16; k++) sum += a[m * 16 + k] * b[n * 16 + k];
+      EXPECT_EQ(got[m * 8 + n], float(sum)) << m << " " << n;
     }
 }
 
@@ -70,11 +68,14 @@ TEST(Instructions, LdmatrixLoadsRowsOrColumns) {
   Device<uint32_t> from(words), plain(128), transposed(128);
   FT_LAUNCH((load_all), dim3(1), dim3(32), 0, nullptr, from.p, plain.p, transposed.p);
   const auto a = plain.get(), b = transposed.get();
-  for (uint32_t lane = 0; lane < 32; lane++)
-    for (uint32_t j = 0; j < 4; j++) {
-      const uint32_t major = lane / 4, minor = lane % 4 * 2;
-      EXPECT_EQ(a[lane * 4 + j], (64 * j + 8 * major + minor) | (64 * j + 8 * major + minor + 1) << 16);
-      EXPECT_EQ(b[lane * 4 + j], (64 * j + 8 * minor + major) | (64 * j + 8 * (minor + 1) + major) << 16);
+  const auto expected = [](maps::Element (*map)(int, int), int lane, int j) {
+    const maps::Element lo = map(lane, 0), hi = map(lane, 1);
+    return join(uint16_t(64 * j + 8 * lo.major + lo.minor), uint16_t(64 * j + 8 * hi.major + hi.minor));
+  };
+  for (int lane = 0; lane < 32; lane++)
+    for (int j = 0; j < 4; j++) {
+      EXPECT_EQ(a[size_t(lane * 4 + j)], expected(maps::matrix, lane, j));
+      EXPECT_EQ(b[size_t(lane * 4 + j)], expected(maps::matrix_transposed, lane, j));
     }
 }
 
@@ -102,8 +103,10 @@ TEST(Instructions, Bf16RoundsOnceToNearestEven) {
   std::vector<float> x;
   std::vector<uint32_t> pairs;
   const auto number = [&] { return std::bit_cast<float>(uint32_t((rng() & 0x807fffffu) | (120u + rng() % 16) << 23)); };
-  for (int i = 0; i < 512; i++) x.push_back(i % 3 ? number() : std::bit_cast<float>(std::bit_cast<uint32_t>(number()) & 0xffff8000u));
-  for (int i = 0; i < 768; i++) pairs.push_back((std::bit_cast<uint32_t>(number()) & 0xffff0000u) | std::bit_cast<uint32_t>(number()) >> 16);
+  for (int i = 0; i < 512; i++)
+    x.push_back(i % 3 ? number() : std::bit_cast<float>(std::bit_cast<uint32_t>(number()) & 0xffff8000u));
+  for (int i = 0; i < 768; i++)
+    pairs.push_back((std::bit_cast<uint32_t>(number()) & 0xffff0000u) | std::bit_cast<uint32_t>(number()) >> 16);
   Device<float> dx(x);
   Device<uint32_t> dpairs(pairs), packed(256), sums(256);
   FT_LAUNCH((round_pairs), dim3(1), dim3(256), 0, nullptr, dx.p, packed.p, dpairs.p, sums.p);
@@ -111,7 +114,9 @@ TEST(Instructions, Bf16RoundsOnceToNearestEven) {
   for (size_t i = 0; i < 256; i++)
     for (int half = 0; half < 2; half++) {
       EXPECT_EQ(uint16_t(p[i] >> (16 * half)), nearest_bf16(x[2 * i + size_t(half)]));
-      const auto at = [&](size_t k) { return static_cast<long double>(std::bit_cast<float>(pairs[3 * i + k] >> (16 * half) << 16)); };
+      const auto at = [&](size_t k) {
+        return static_cast<long double>(std::bit_cast<float>(pairs[3 * i + k] >> (16 * half) << 16));
+      };
       EXPECT_EQ(uint16_t(s[i] >> (16 * half)), nearest_bf16(at(0) * at(1) + at(2))) << i;
     }
 }
@@ -200,7 +205,8 @@ TEST(Limits, OfALaunch) {
   EXPECT_EQ(launch(dim3(1), dim3(96), 48 * 1024 + 4), cudaErrorInvalidValue);
   EXPECT_EQ(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024), cudaSuccess);
   EXPECT_EQ(launch(dim3(1), dim3(96), 48 * 1024 + 4), cudaSuccess);
-  EXPECT_EQ(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 * 1024), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFuncSetAttribute(reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 * 1024),
+            cudaErrorInvalidValue);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   cudaGetLastError();
 }

@@ -1,5 +1,5 @@
-// A small mailbox: a kernel posts a request to pinned memory, a host thread answers, the stream waits for the answer; with
-// stream memory operations, in a captured graph, and with a host function where those are missing.
+// A small mailbox: a kernel posts a request to pinned memory, a host thread answers, the stream waits for the answer;
+// with stream memory operations, in a captured graph, and with a host function where those are missing.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -36,20 +36,21 @@ WaitValue wait_value() {
 // Answers request r with r + 1, on a thread of its own.
 class Host {
  public:
-  explicit Host(Box* box, int answers_per_request = 1) : thread_([this, box, answers_per_request] {
-    for (uint32_t seen = 0; !stop_;) {
-      const uint32_t posted = __atomic_load_n(&box->posted, __ATOMIC_ACQUIRE);
-      if (posted == seen) {
-        std::this_thread::yield();
-        continue;
-      }
-      for (int i = 0; i < answers_per_request; i++) {
-        box->answer = box->request + 1;
-        __atomic_fetch_add(&box->answered, 1, __ATOMIC_RELEASE);
-      }
-      seen = posted;
-    }
-  }) {}
+  explicit Host(Box* box, int answers_per_request = 1)
+      : thread_([this, box, answers_per_request] {
+          for (uint32_t seen = 0; !stop_;) {
+            const uint32_t posted = __atomic_load_n(&box->posted, __ATOMIC_ACQUIRE);
+            if (posted == seen) {
+              std::this_thread::yield();
+              continue;
+            }
+            for (int i = 0; i < answers_per_request; i++) {
+              box->answer = box->request + 1;
+              __atomic_fetch_add(&box->answered, 1, __ATOMIC_RELEASE);
+            }
+            seen = posted;
+          }
+        }) {}
   ~Host() {
     stop_ = true;
     thread_.join();
@@ -70,7 +71,8 @@ std::vector<uint32_t> four_steps(int answers_per_request, bool captured) {
   const WaitValue wait = wait_value();
   const auto issue = [&](uint32_t answered) {
     FT_LAUNCH((post), dim3(1), dim3(1), 0, s.a, box.p, step.p);
-    EXPECT_EQ(wait(s.a, reinterpret_cast<unsigned long long>(&box.p->answered), answered, 1), 0);  // equal, not at least
+    EXPECT_EQ(wait(s.a, reinterpret_cast<unsigned long long>(&box.p->answered), answered, 1),
+              0);  // equal, not at least
     FT_LAUNCH((take), dim3(1), dim3(1), 0, s.a, box.p, out.p, step.p);
   };
   for (uint32_t i = 1; i <= 4; i++) {
@@ -98,10 +100,20 @@ TEST(Mailbox, AnsweredByAThreadWhileTheStreamWaits) { EXPECT_EQ(four_steps(1, fa
 TEST(Mailbox, InACapturedGraph) { EXPECT_EQ(four_steps(1, true), kAnswers); }
 
 TEST(SeededBugs, MailboxAnsweredNever) {
-  FT_EXPECT_DEATH({ emu::options().stuck_ms = 300; four_steps(0, false); }, "waits for the value 1 at .* which holds 0");
+  FT_EXPECT_DEATH(
+      {
+        emu::options().stuck_ms = 300;
+        four_steps(0, false);
+      },
+      "waits for the value 1 at .* which holds 0");
 }
 TEST(SeededBugs, MailboxAnsweredTwice) {
-  FT_EXPECT_DEATH({ emu::options().stuck_ms = 300; four_steps(2, false); }, "waits for the value [0-9] at");
+  FT_EXPECT_DEATH(
+      {
+        emu::options().stuck_ms = 300;
+        four_steps(2, false);
+      },
+      "waits for the value [0-9] at");
 }
 
 TEST(Mailbox, WithoutMemoryOperationsAHostFunctionWaits) {
@@ -115,10 +127,13 @@ TEST(Mailbox, WithoutMemoryOperationsAHostFunctionWaits) {
   Streams s;
   for (uint32_t i = 1; i <= 4; i++) {
     FT_LAUNCH((post), dim3(1), dim3(1), 0, s.a, box.p, step.p);
-    FT_OK(cudaLaunchHostFunc(s.a, [](void* user) {
-      auto* b = static_cast<Box*>(user);
-      while (int32_t(__atomic_load_n(&b->answered, __ATOMIC_ACQUIRE) - b->posted) < 0) std::this_thread::yield();
-    }, box.p));
+    FT_OK(cudaLaunchHostFunc(
+        s.a,
+        [](void* user) {
+          auto* b = static_cast<Box*>(user);
+          while (int32_t(__atomic_load_n(&b->answered, __ATOMIC_ACQUIRE) - b->posted) < 0) std::this_thread::yield();
+        },
+        box.p));
     FT_LAUNCH((take), dim3(1), dim3(1), 0, s.a, box.p, out.p, step.p);
   }
   FT_OK(cudaStreamSynchronize(s.a));

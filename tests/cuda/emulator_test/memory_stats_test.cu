@@ -46,16 +46,23 @@ TEST(MemoryStats, NarrowAndStridedLoads) {
   EXPECT_EQ(emu::wide_coalesced_share(stats, "narrow_loads"), 0.0);
   for (const auto& s : stats) EXPECT_EQ(s.transactions, 4u);
   stats = stats_of([&] { FT_LAUNCH((strided_loads), dim3(1), dim3(32), 0, nullptr, x.p, y.p); });
-  for (const auto& s : stats)
-    EXPECT_EQ(s.worst, s.write ? 1.0 : 8.0);
+  for (const auto& s : stats) EXPECT_EQ(s.worst, s.write ? 1.0 : 8.0);
 }
 
 TEST(MemoryStats, BankConflicts) {
   Device<uint32_t> y(32);
-  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<1>), dim3(1), dim3(32), 0, nullptr, y.p); }), "columns"), 1.0);
-  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<2>), dim3(1), dim3(32), 0, nullptr, y.p); }), "columns"), 2.0);
-  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<32>), dim3(1), dim3(32), 0, nullptr, y.p); }), "columns"), 32.0);
-  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<33>), dim3(1), dim3(32), 0, nullptr, y.p); }), "columns"), 1.0);
+  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<1>), dim3(1), dim3(32), 0, nullptr, y.p); }),
+                                     "columns"),
+            1.0);
+  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<2>), dim3(1), dim3(32), 0, nullptr, y.p); }),
+                                     "columns"),
+            2.0);
+  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<32>), dim3(1), dim3(32), 0, nullptr, y.p); }),
+                                     "columns"),
+            32.0);
+  EXPECT_EQ(emu::worst_bank_conflict(stats_of([&] { FT_LAUNCH((columns<33>), dim3(1), dim3(32), 0, nullptr, y.p); }),
+                                     "columns"),
+            1.0);
 }
 
 }  // namespace

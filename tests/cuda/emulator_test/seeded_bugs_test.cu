@@ -7,10 +7,10 @@
 namespace freetoken::cuda {
 namespace {
 
-#define FT_RUN(kernel, threads, ...)                                        \
-  do {                                                                      \
-    FT_LAUNCH((kernel), dim3(1), dim3(threads), 0, nullptr, __VA_ARGS__);   \
-    cudaDeviceSynchronize();                                                \
+#define FT_RUN(kernel, threads, ...)                                      \
+  do {                                                                    \
+    FT_LAUNCH((kernel), dim3(1), dim3(threads), 0, nullptr, __VA_ARGS__); \
+    cudaDeviceSynchronize();                                              \
   } while (0)
 
 // Runs warps one after another; bug: no __syncthreads.
@@ -34,8 +34,10 @@ __global__ void past_global(float* p) { p[threadIdx.x + 1] = 1.0f; }
   p[threadIdx.x] = second[0];
 }
 __global__ void divergent_barrier(float* p) {
-  if (threadIdx.x < 16) __syncthreads();
-  else p[threadIdx.x] = __shfl_xor_sync(~0u, 1.0f, 1);
+  if (threadIdx.x < 16)
+    __syncthreads();
+  else
+    p[threadIdx.x] = __shfl_xor_sync(~0u, 1.0f, 1);
 }
 __global__ void divergent_shuffle(float* p) {
   if (threadIdx.x < 16) p[threadIdx.x] = __shfl_xor_sync(~0u, 1.0f, 1);
@@ -67,55 +69,134 @@ __global__ void lanes_in_step(float* p) {
 }
 
 TEST(SeededBugs, DivergentBarrier) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(divergent_barrier, 32, p.p); }, "deadlock|divergent");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(divergent_barrier, 32, p.p);
+      },
+      "deadlock|divergent");
 }
 TEST(SeededBugs, DivergentShuffle) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(divergent_shuffle, 32, p.p); }, "exits while lanes|have exited");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(divergent_shuffle, 32, p.p);
+      },
+      "exits while lanes|have exited");
 }
 TEST(SeededBugs, ShuffleFromOutsideTheMask) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(shuffle_outside_mask, 32, p.p); }, "not in mask 0000ffff");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(shuffle_outside_mask, 32, p.p);
+      },
+      "not in mask 0000ffff");
 }
 TEST(SeededBugs, MisalignedWideLoad) {
-  FT_EXPECT_DEATH({ Device<float> p(64); FT_RUN(misaligned, 32, p.p, p.p); }, "is not aligned");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(64);
+        FT_RUN(misaligned, 32, p.p, p.p);
+      },
+      "is not aligned");
 }
 TEST(SeededBugs, LdmatrixFromGlobalMemory) {
-  FT_EXPECT_DEATH({ Device<float> p(128); FT_RUN(matrix_not_shared, 32, p.p); }, "not in shared memory");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(128);
+        FT_RUN(matrix_not_shared, 32, p.p);
+      },
+      "not in shared memory");
 }
 TEST(SeededBugs, StaticSharedMemoryAboveTheLimit) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(big_static, 32, p.p); }, "53248 bytes of static shared memory");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(big_static, 32, p.p);
+      },
+      "53248 bytes of static shared memory");
 }
 TEST(SeededBugs, FreedMemoryAsAnArgument) {
-  FT_EXPECT_DEATH({ float* stale; { Device<float> p(32); stale = p.p; } FT_RUN(past_global, 16, stale); }, "device memory that was freed");
+  FT_EXPECT_DEATH(
+      {
+        float* stale;
+        {
+          Device<float> p(32);
+          stale = p.p;
+        }
+        FT_RUN(past_global, 16, stale);
+      },
+      "device memory that was freed");
 }
 TEST(SeededBugs, HostMemoryAsAnArgument) {
-  FT_EXPECT_DEATH({ std::vector<float> host(32); FT_RUN(past_global, 16, host.data()); }, "host memory that is not pinned");
+  FT_EXPECT_DEATH(
+      {
+        std::vector<float> host(32);
+        FT_RUN(past_global, 16, host.data());
+      },
+      "host memory that is not pinned");
 }
 TEST(SeededBugs, WriteFarPastAnAllocation) {
-  FT_EXPECT_DEATH({ Device<float> p(1024); FT_RUN(past_global, 1024, p.p); }, "");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(1024);
+        FT_RUN(past_global, 1024, p.p);
+      },
+      "");
 }
 
 #if defined(__SANITIZE_ADDRESS__)
 TEST(SeededBugs, WritePastGlobalMemory) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(past_global, 32, p.p); }, "AddressSanitizer");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(past_global, 32, p.p);
+      },
+      "AddressSanitizer");
 }
 TEST(SeededBugs, WritePastSharedMemory) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(past_shared, 32, p.p); }, "AddressSanitizer");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(past_shared, 32, p.p);
+      },
+      "AddressSanitizer");
 }
 #endif
 
 #ifdef FT_EMU_RACE
 TEST(SeededBugs, MissingBarrierIsARace) {
-  FT_EXPECT_DEATH({ Device<float> p(64); FT_RUN(no_barrier, 64, p.p); }, "RACE: .* shared memory");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(64);
+        FT_RUN(no_barrier, 64, p.p);
+      },
+      "RACE: .* shared memory");
 }
 TEST(SeededBugs, BlocksWriteOneAddress) {
-  FT_EXPECT_DEATH({ Device<float> p(1); FT_LAUNCH((blocks_collide), dim3(4), dim3(1), 0, nullptr, p.p); cudaDeviceSynchronize(); },
-                  "RACE: write after write at global memory");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(1);
+        FT_LAUNCH((blocks_collide), dim3(4), dim3(1), 0, nullptr, p.p);
+        cudaDeviceSynchronize();
+      },
+      "RACE: write after write at global memory");
 }
 TEST(SeededBugs, LanesWithoutSyncwarp) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(lanes_collide, 32, p.p); }, "RACE: .* shared memory");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(lanes_collide, 32, p.p);
+      },
+      "RACE: .* shared memory");
 }
 TEST(SeededBugs, PastGlobalMemoryInTheRaceBuild) {
-  FT_EXPECT_DEATH({ Device<float> p(32); FT_RUN(past_global, 32, p.p); }, "beyond an allocation");
+  FT_EXPECT_DEATH(
+      {
+        Device<float> p(32);
+        FT_RUN(past_global, 32, p.p);
+      },
+      "beyond an allocation");
 }
 #else
 TEST(SeededBugs, MissingBarrierReadsPoison) {

@@ -94,7 +94,8 @@ TEST(Streams, HostThatPollsPinnedMemorySeesTheWork) {
   FT_OK(cudaHostGetDevicePointer(&mapped, flag.p, 0));
   FT_LAUNCH((store), dim3(1), dim3(1), 0, s.a, mapped, 7);
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (__atomic_load_n(flag.p, __ATOMIC_ACQUIRE) != 7 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  while (__atomic_load_n(flag.p, __ATOMIC_ACQUIRE) != 7 && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
   EXPECT_EQ(*flag.p, 7u);
 }
 
@@ -115,11 +116,14 @@ TEST(Streams, HostFunctionsRunBesideOtherStreamsAndMayNotCallTheRuntime) {
     std::atomic<bool> other_stream_ran{false};
     std::atomic<int> result{-1};
   } state;
-  FT_OK(cudaLaunchHostFunc(s.a, [](void* user) {
-    auto* st = static_cast<State*>(user);
-    while (!st->other_stream_ran) std::this_thread::yield();
-    st->result = int(cudaStreamSynchronize(nullptr));
-  }, &state));
+  FT_OK(cudaLaunchHostFunc(
+      s.a,
+      [](void* user) {
+        auto* st = static_cast<State*>(user);
+        while (!st->other_stream_ran) std::this_thread::yield();
+        st->result = int(cudaStreamSynchronize(nullptr));
+      },
+      &state));
   FT_OK(cudaLaunchHostFunc(s.a, [](void* user) { static_cast<State*>(user)->result.fetch_add(1000); }, &state));
   Device<int> x(1);
   FT_LAUNCH((store), dim3(1), dim3(1), 0, s.b, x.p, 1);
@@ -154,7 +158,13 @@ TEST(Memory, NewMemoryIsPoison) {
 
 TEST(SeededBugs, HostReadsDeviceMemory) {
   ASSERT_TRUE(emu::host_access_is_checked()) << "this CPU has no memory protection keys";
-  FT_EXPECT_DEATH({ Device<int> x(1); volatile int v = *x.p; static_cast<void>(v); }, "");
+  FT_EXPECT_DEATH(
+      {
+        Device<int> x(1);
+        volatile int v = *x.p;
+        static_cast<void>(v);
+      },
+      "");
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ struct EventHandle {
 };
 
 // A death in a process of its own: the emulator has threads.
-#define FT_EXPECT_DEATH(statement, pattern)            \
-  GTEST_FLAG_SET(death_test_style, "threadsafe");      \
+#define FT_EXPECT_DEATH(statement, pattern)       \
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); \
   EXPECT_DEATH(statement, pattern)
 
 }  // namespace freetoken::cuda

@@ -24,8 +24,10 @@ void* Arena::allocate(size_t bytes, size_t limit_bytes) {
   const size_t pages = round_up(bytes ? bytes : 1, kPage);
   if (next_ + pages + kPage > span_) die("the emulator has handed out all of its addresses");
   char* begin = base_ + next_;
-  if (device_) open_device_pages(begin, pages);
-  else if (mprotect(begin, pages, PROT_READ | PROT_WRITE)) die("the host has no %zu bytes for pinned memory", pages);
+  if (device_)
+    open_device_pages(begin, pages);
+  else if (mprotect(begin, pages, PROT_READ | PROT_WRITE))
+    die("the host has no %zu bytes for pinned memory", pages);
   // The end of the allocation, rounded to 16 bytes, is the end of the page: what runs past it faults at once.
   const size_t shift = (pages - round_up(bytes, 256)) / 256 * 256;
   begin += shift;

@@ -1,5 +1,5 @@
-// Host code that reads or writes device memory faults, as it does on a machine with a GPU. It takes memory protection keys,
-// a right of each thread, so that the device's threads go on meanwhile; a CPU without them is told of, once, by
+// Host code that reads or writes device memory faults, as it does on a machine with a GPU. It takes memory protection
+// keys, a right of each thread, so that the device's threads go on meanwhile; a CPU without them is told of, once, by
 // guard_state(), and the tests of this check say that they need it.
 #pragma once
 #include <cstddef>

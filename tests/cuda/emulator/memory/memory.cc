@@ -30,10 +30,12 @@ struct Memory {
 const Memory& memory() {
   static const Memory* const all = [] {
     auto* made = new Memory;
-    void* map = mmap(nullptr, kSpanBytes * (kMaxDevices + 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* map =
+        mmap(nullptr, kSpanBytes * (kMaxDevices + 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) die("no address space for emulated memory");
     made->base = static_cast<char*>(map);
-    for (int i = 0; i <= kMaxDevices; i++) made->arena[i] = std::make_unique<Arena>(made->base + i * kSpanBytes, kSpanBytes, i < kMaxDevices);
+    for (int i = 0; i <= kMaxDevices; i++)
+      made->arena[i] = std::make_unique<Arena>(made->base + i * kSpanBytes, kSpanBytes, i < kMaxDevices);
     return made;
   }();
   return *all;
@@ -55,12 +57,15 @@ void check_word(const Kernel& kernel, size_t index, uint64_t word) {
     // User addresses of x86-64 that are code, heap, stack or mapped: nothing a device can read.
     const uint64_t top = word >> 40;
     const bool looks_like_host = (top >= 0x55 && top <= 0x56) || (top >= 0x7e && top <= 0x7f);
-    if (looks_like_host && word >> 47 == 0 && is_mapped(word) && !is_pinned(p, 1)) refuse("host memory that is not pinned");
+    if (looks_like_host && word >> 47 == 0 && is_mapped(word) && !is_pinned(p, 1))
+      refuse("host memory that is not pinned");
     return;
   }
   Allocation a;
   const Arena& arena = owner.place == Place::kDevice ? device_memory(owner.device) : pinned_memory();
-  if (!arena.find(p, &a)) refuse(owner.place == Place::kDevice ? "device memory that was never allocated" : "pinned memory that was never allocated");
+  if (!arena.find(p, &a))
+    refuse(owner.place == Place::kDevice ? "device memory that was never allocated"
+                                         : "pinned memory that was never allocated");
   if (a.freed) refuse(owner.place == Place::kDevice ? "device memory that was freed" : "pinned memory that was freed");
   if (owner.place == Place::kDevice && owner.device != kernel.device) refuse("the memory of another device");
 }

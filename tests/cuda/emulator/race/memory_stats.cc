@@ -28,7 +28,9 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 struct Hash {
-  size_t operator()(const Key& k) const { return (reinterpret_cast<uintptr_t>(k.pc) * 31 + k.warp) * 0x9e3779b97f4a7c15u + k.block; }
+  size_t operator()(const Key& k) const {
+    return (reinterpret_cast<uintptr_t>(k.pc) * 31 + k.warp) * 0x9e3779b97f4a7c15u + k.block;
+  }
 };
 
 bool counting = false;
@@ -71,8 +73,10 @@ void close(const Kernel& kernel, void* pc, const Site& site, const Request& requ
   s.pc = pc;
   s.bytes = site.bytes, s.shared = site.shared, s.write = site.write;
   uint64_t taken = 0, fewest = 0;
-  if (site.shared) wavefronts(request, site.bytes, &taken, &fewest);
-  else taken = sectors(request, site.bytes), fewest = fewest_sectors(request, site.bytes);
+  if (site.shared)
+    wavefronts(request, site.bytes, &taken, &fewest);
+  else
+    taken = sectors(request, site.bytes), fewest = fewest_sectors(request, site.bytes);
   s.requests++;
   s.transactions += taken;
   s.ideal += fewest;

@@ -69,7 +69,8 @@ cudaError_t cudaFreeHost(void* pointer) {
   if (!pointer) return cudaSuccess;
   if (const cudaError_t error = check_no_capture("cudaFreeHost")) return error;
   if (const cudaError_t error = cudaDeviceSynchronize()) return error;
-  if (!pinned_memory().release(pointer)) return refuse(cudaErrorInvalidValue, "cudaFreeHost(%p): not allocated, or freed before", pointer);
+  if (!pinned_memory().release(pointer))
+    return refuse(cudaErrorInvalidValue, "cudaFreeHost(%p): not allocated, or freed before", pointer);
   return cudaSuccess;
 }
 
@@ -85,7 +86,8 @@ cudaError_t cudaHostUnregister(void* pointer) {
 
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned flags) {
   *device_pointer = nullptr;
-  if (!is_pinned(host_pointer, 1)) return refuse(cudaErrorInvalidValue, "cudaHostGetDevicePointer(%p): not pinned", host_pointer);
+  if (!is_pinned(host_pointer, 1))
+    return refuse(cudaErrorInvalidValue, "cudaHostGetDevicePointer(%p): not pinned", host_pointer);
   *device_pointer = host_pointer;
   return cudaSuccess;
 }

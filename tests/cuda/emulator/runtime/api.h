@@ -15,7 +15,8 @@ cudaError_t result(cudaError_t error);
 
 // The stream behind a handle: null is the null stream of the current device. With the mutex held; null: a bad handle.
 std::shared_ptr<Stream> stream_of(cudaStream_t handle);
-// Why work may not be issued to the stream now: the wrong current device, a capture that it would break, a host function.
+// Why work may not be issued to the stream now: the wrong current device, a capture that it would break, a host
+// function.
 cudaError_t check_issue(const Stream& stream);
 // Calls that would wait for, or change, what a capture in progress must not: they break it.
 cudaError_t check_no_capture(const char* call);

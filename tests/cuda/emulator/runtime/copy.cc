@@ -1,5 +1,5 @@
-// Copies. Pinned memory is read when the copy runs; other host memory is staged as CUDA does it: what is copied from it is
-// taken at the call, and a copy into it ends before the call returns.
+// Copies. Pinned memory is read when the copy runs; other host memory is staged as CUDA does it: what is copied from it
+// is taken at the call, and a copy into it ends before the call returns.
 #include <cstring>
 #include <vector>
 
@@ -44,13 +44,16 @@ bool kind_fits(cudaMemcpyKind kind, Side to, Side from) {
 
 void copy_now(const Rectangle& r, const char* what) {
   Side side;
-  if (!side_of(r.to, r.to_bytes(), &side)) die("%s: its destination %p was freed before it ran", what, static_cast<void*>(r.to));
-  if (!side_of(r.from, r.from_bytes(), &side)) die("%s: its source %p was freed before it ran", what, static_cast<const void*>(r.from));
+  if (!side_of(r.to, r.to_bytes(), &side))
+    die("%s: its destination %p was freed before it ran", what, static_cast<void*>(r.to));
+  if (!side_of(r.from, r.from_bytes(), &side))
+    die("%s: its source %p was freed before it ran", what, static_cast<const void*>(r.from));
   const DeviceMemoryAccess access;
   for (size_t y = 0; y < r.height; y++) std::memcpy(r.to + y * r.to_pitch, r.from + y * r.from_pitch, r.width);
 }
 
-cudaError_t issue_and(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Stream>& stream, Operation op, bool wait) {
+cudaError_t issue_and(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Stream>& stream, Operation op,
+                      bool wait) {
   Scheduler& scheduler = Scheduler::get();
   const char* what = op.what;
   const cudaError_t error = scheduler.issue(stream, std::move(op));
@@ -63,9 +66,14 @@ cudaError_t issue_and(std::unique_lock<std::mutex>& lock, const std::shared_ptr<
 cudaError_t copy(const Rectangle& r, cudaMemcpyKind kind, cudaStream_t handle, const char* what, bool blocking) {
   if (r.width == 0 || r.height == 0) return cudaSuccess;
   Side to, from;
-  if (!side_of(r.to, r.to_bytes(), &to)) return refuse(cudaErrorInvalidValue, "%s: the destination %p is no live memory of that size", what, static_cast<void*>(r.to));
-  if (!side_of(r.from, r.from_bytes(), &from)) return refuse(cudaErrorInvalidValue, "%s: the source %p is no live memory of that size", what, static_cast<const void*>(r.from));
-  if (!kind_fits(kind, to, from)) return refuse(cudaErrorInvalidMemcpyDirection, "%s: a pointer is not on the side that its kind says", what);
+  if (!side_of(r.to, r.to_bytes(), &to))
+    return refuse(cudaErrorInvalidValue, "%s: the destination %p is no live memory of that size", what,
+                  static_cast<void*>(r.to));
+  if (!side_of(r.from, r.from_bytes(), &from))
+    return refuse(cudaErrorInvalidValue, "%s: the source %p is no live memory of that size", what,
+                  static_cast<const void*>(r.from));
+  if (!kind_fits(kind, to, from))
+    return refuse(cudaErrorInvalidMemcpyDirection, "%s: a pointer is not on the side that its kind says", what);
   if (blocking)
     if (const cudaError_t error = check_no_capture(what)) return error;
   Scheduler& scheduler = Scheduler::get();
@@ -84,14 +92,16 @@ cudaError_t copy(const Rectangle& r, cudaMemcpyKind kind, cudaStream_t handle, c
     Rectangle late = r;
     late.from = staged->data();
     late.from_pitch = r.width;
-    return issue_and(lock, stream, operation(what, [late, staged, what] { copy_now(late, what); }), to == Side::kPageable);
+    return issue_and(lock, stream, operation(what, [late, staged, what] { copy_now(late, what); }),
+                     to == Side::kPageable);
   }
   return issue_and(lock, stream, operation(what, [r, what] { copy_now(r, what); }), blocking || to == Side::kPageable);
 }
 
 cudaError_t set(void* to, int value, size_t bytes, cudaStream_t handle, const char* what, bool blocking) {
   if (bytes == 0) return cudaSuccess;
-  if (!is_device_range(to, bytes) && !is_pinned(to, bytes)) return refuse(cudaErrorInvalidValue, "%s: %p is no live device memory of that size", what, to);
+  if (!is_device_range(to, bytes) && !is_pinned(to, bytes))
+    return refuse(cudaErrorInvalidValue, "%s: %p is no live device memory of that size", what, to);
   if (blocking)
     if (const cudaError_t error = check_no_capture(what)) return error;
   Scheduler& scheduler = Scheduler::get();
@@ -99,11 +109,15 @@ cudaError_t set(void* to, int value, size_t bytes, cudaStream_t handle, const ch
   const auto stream = stream_of(handle);
   if (!stream) return result(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = check_issue(*stream)) return error;
-  return issue_and(lock, stream, operation(what, [=] {
-    if (!is_device_range(to, bytes) && !is_pinned(to, bytes)) die("%s: its memory %p was freed before it ran", what, to);
-    const DeviceMemoryAccess access;
-    std::memset(to, value, bytes);
-  }), blocking);
+  return issue_and(lock, stream,
+                   operation(what,
+                             [=] {
+                               if (!is_device_range(to, bytes) && !is_pinned(to, bytes))
+                                 die("%s: its memory %p was freed before it ran", what, to);
+                               const DeviceMemoryAccess access;
+                               std::memset(to, value, bytes);
+                             }),
+                   blocking);
 }
 
 Rectangle row(void* to, const void* from, size_t bytes) {
@@ -118,13 +132,15 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return copy(row(to, from, bytes), kind, stream, "cudaMemcpyAsync", false);
 }
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
-  if (width > to_pitch || width > from_pitch) return refuse(cudaErrorInvalidValue, "cudaMemcpy2DAsync: rows wider than a pitch");
-  return copy({static_cast<char*>(to), static_cast<const char*>(from), to_pitch, from_pitch, width, height}, kind, stream,
-              "cudaMemcpy2DAsync", false);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (width > to_pitch || width > from_pitch)
+    return refuse(cudaErrorInvalidValue, "cudaMemcpy2DAsync: rows wider than a pitch");
+  return copy({static_cast<char*>(to), static_cast<const char*>(from), to_pitch, from_pitch, width, height}, kind,
+              stream, "cudaMemcpy2DAsync", false);
 }
-cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
+                                cudaStream_t stream) {
   if (bytes && (owner_of(to).device != to_device || owner_of(from).device != from_device))
     return refuse(cudaErrorInvalidValue, "cudaMemcpyPeerAsync: a pointer is not of the device named with it");
   return copy(row(to, from, bytes), cudaMemcpyDeviceToDevice, stream, "cudaMemcpyPeerAsync", false);

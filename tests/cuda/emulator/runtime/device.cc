@@ -85,8 +85,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(options().shared_bytes) + 1024; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(options().shared_bytes); break;
     case cudaDevAttrReserved94: *value = options().stream_memory_operations; break;
-    case cudaDevAttrCanMapHostMemory: case cudaDevAttrUnifiedAddressing: case cudaDevAttrHostRegisterSupported:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem: case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrHostRegisterSupported:
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+    case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
     default: return refuse(cudaErrorInvalidValue, "the emulator has no device attribute %d", int(attribute));
   }
   return cudaSuccess;

@@ -42,9 +42,11 @@ constexpr ErrorText kErrors[] = {
     FT_EMU_ERROR(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
     FT_EMU_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     FT_EMU_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
-    FT_EMU_ERROR(cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream"),
+    FT_EMU_ERROR(cudaErrorStreamCaptureImplicit,
+                 "operation would make the legacy stream depend on a capturing blocking stream"),
     FT_EMU_ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
-    FT_EMU_ERROR(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
+    FT_EMU_ERROR(cudaErrorStreamCaptureWrongThread,
+                 "attempt to terminate a thread-local capture sequence from another thread"),
 };
 
 const ErrorText* find(cudaError_t error) {

@@ -37,7 +37,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   const auto stream = stream_of(handle);
   if (const cudaError_t error = check_issue(*stream)) return error;
   Event& e = *event->event;
-  if (e.device != stream->device) return refuse(cudaErrorInvalidResourceHandle, "an event of device %d is recorded on device %d", e.device, stream->device);
+  if (e.device != stream->device)
+    return refuse(cudaErrorInvalidResourceHandle, "an event of device %d is recorded on device %d", e.device,
+                  stream->device);
   e.capture = stream->capture;
   if (stream->capture) {
     e.captured_after = stream->capture_tail;
@@ -76,7 +78,8 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
   if (!start || !end) return result(cudaErrorInvalidResourceHandle);
   const std::lock_guard lock(Scheduler::get().mutex());
   const Event &a = *start->event, &b = *end->event;
-  if (!a.timed || !b.timed || a.recorded == 0 || b.recorded == 0) return refuse(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of events without times");
+  if (!a.timed || !b.timed || a.recorded == 0 || b.recorded == 0)
+    return refuse(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime of events without times");
   if (a.reached < a.recorded || b.reached < b.recorded) return cudaErrorNotReady;
   *ms = std::chrono::duration<float, std::milli>(b.time - a.time).count();
   return cudaSuccess;

@@ -39,11 +39,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   const auto& stream = handle->stream;
   Capture* capture = scheduler.capture(stream->capture);
   if (!capture) return refuse(cudaErrorInvalidValue, "stream %d is not captured", stream->number);
-  if (capture->origin != stream) return refuse(cudaErrorStreamCaptureUnmatched, "the capture began in stream %d", capture->origin->number);
+  if (capture->origin != stream)
+    return refuse(cudaErrorStreamCaptureUnmatched, "the capture began in stream %d", capture->origin->number);
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id())
     return refuse(cudaErrorStreamCaptureWrongThread, "stream %d", stream->number);
   cudaError_t error = capture->broken ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
-  if (!error && !all_joined(*capture)) error = refuse(cudaErrorStreamCaptureUnjoined, "stream %d does not wait for all that was forked", stream->number);
+  if (!error && !all_joined(*capture))
+    error = refuse(cudaErrorStreamCaptureUnjoined, "stream %d does not wait for all that was forked", stream->number);
   if (!error) *graph = new CUgraph_st{std::make_shared<const Graph>(std::move(capture->graph))};
   scheduler.forget_capture(capture->number);
   return result(error);
@@ -53,7 +55,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   Scheduler& scheduler = Scheduler::get();
   const std::lock_guard lock(scheduler.mutex());
   const Capture* capture = scheduler.capture(stream_of(handle)->capture);
-  *status = !capture ? cudaStreamCaptureStatusNone : capture->broken ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+  *status = !capture          ? cudaStreamCaptureStatusNone
+            : capture->broken ? cudaStreamCaptureStatusInvalidated
+                              : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 
@@ -80,7 +84,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) { return result(exec ? cudaSuccess : cudaErrorInvalidValue); }
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) {
+  return result(exec ? cudaSuccess : cudaErrorInvalidValue);
+}
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   if (!exec) return result(cudaErrorInvalidValue);
@@ -89,7 +95,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   const auto stream = stream_of(handle);
   if (const cudaError_t error = check_issue(*stream)) return error;
   if (stream->capture) return refuse(cudaErrorNotSupported, "a graph launched into a capture");
-  if (exec->exec->graph->device != stream->device) return refuse(cudaErrorInvalidValue, "a graph of device %d launched on device %d", exec->exec->graph->device, stream->device);
+  if (exec->exec->graph->device != stream->device)
+    return refuse(cudaErrorInvalidValue, "a graph of device %d launched on device %d", exec->exec->graph->device,
+                  stream->device);
   Operation op = operation("cudaGraphLaunch", nullptr);
   op.kind = Operation::Kind::kGraph;
   op.graph = exec->exec;

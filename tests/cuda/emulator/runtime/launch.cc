@@ -34,10 +34,11 @@ cudaError_t check_limits(const Kernel& k) {
   if (threads == 0 || threads > 1024 || b.z > 64)
     return refuse(cudaErrorInvalidConfiguration, "%s: blocks of %u x %u x %u threads", k.name, b.x, b.y, b.z);
   if (const unsigned bound = launch_bound(k.entry); bound && threads > bound)
-    return refuse(cudaErrorInvalidValue, "%s: blocks of %u threads, its __launch_bounds__ allow %u", k.name, unsigned(threads), bound);
+    return refuse(cudaErrorInvalidValue, "%s: blocks of %u threads, its __launch_bounds__ allow %u", k.name,
+                  unsigned(threads), bound);
   if (k.dynamic_shared_bytes > dynamic_limit(k.entry))
-    return refuse(cudaErrorInvalidValue, "%s: %zu bytes of dynamic shared memory, cudaFuncSetAttribute allows %zu", k.name,
-                  k.dynamic_shared_bytes, dynamic_limit(k.entry));
+    return refuse(cudaErrorInvalidValue, "%s: %zu bytes of dynamic shared memory, cudaFuncSetAttribute allows %zu",
+                  k.name, k.dynamic_shared_bytes, dynamic_limit(k.entry));
   return cudaSuccess;
 }
 
@@ -52,9 +53,9 @@ void launch(std::shared_ptr<Kernel> kernel, cudaStream_t handle) {
   kernel->device = stream->device;
   const char* name = kernel->name;
   result(scheduler.issue(stream, operation(name, [kernel = std::move(kernel)] {
-    check_arguments(*kernel);
-    run_blocks(*kernel, launches++);
-  })));
+                           check_arguments(*kernel);
+                           run_blocks(*kernel, launches++);
+                         })));
 }
 
 }  // namespace freetoken::emu
@@ -64,7 +65,8 @@ using namespace freetoken::emu;
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || size_t(value) > options().shared_bytes)
-    return refuse(cudaErrorInvalidValue, "%d bytes of dynamic shared memory, the device has %zu a block", value, options().shared_bytes);
+    return refuse(cudaErrorInvalidValue, "%d bytes of dynamic shared memory, the device has %zu a block", value,
+                  options().shared_bytes);
   const std::lock_guard lock(attributes_mutex);
   dynamic_limits()[kernel] = size_t(value);
   return cudaSuccess;

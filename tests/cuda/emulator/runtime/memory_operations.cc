@@ -15,7 +15,9 @@ namespace {
 constexpr int kSuccess = 0, kInvalidValue = 1, kUnknown = 999;
 constexpr unsigned kCompare = 3, kFlush = 1u << 30;
 
-bool usable(const void* p) { return reinterpret_cast<uintptr_t>(p) % 4 == 0 && (is_device_range(p, 4) || is_pinned(p, 4)); }
+bool usable(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 4 == 0 && (is_device_range(p, 4) || is_pinned(p, 4));
+}
 
 int issue(cudaStream_t handle, Operation op) {
   Scheduler& scheduler = Scheduler::get();
@@ -40,9 +42,9 @@ int write_value(cudaStream_t stream, unsigned long long address, unsigned value,
   auto* p = reinterpret_cast<uint32_t*>(address);
   if (!usable(p) || flags > 1) return kInvalidValue;
   return issue(stream, operation("cuStreamWriteValue32", [p, value] {
-    if (!usable(p)) die("cuStreamWriteValue32: %p was freed before it ran", static_cast<void*>(p));
-    __atomic_store_n(p, value, __ATOMIC_RELEASE);
-  }));
+                 if (!usable(p)) die("cuStreamWriteValue32: %p was freed before it ran", static_cast<void*>(p));
+                 __atomic_store_n(p, value, __ATOMIC_RELEASE);
+               }));
 }
 
 }  // namespace
@@ -59,7 +61,7 @@ cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigne
   return result(*function || found ? cudaSuccess : cudaErrorSymbolNotFound);
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version, unsigned long long flags,
-                                             cudaDriverEntryPointQueryResult* found) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* found) {
   return cudaGetDriverEntryPoint(symbol, function, flags, found);
 }

@@ -30,14 +30,14 @@ struct Operation {
   enum class Kind : uint8_t { kRun, kHostFunction, kRecord, kWaitEvent, kWaitValue, kGraph };
   Kind kind = Kind::kRun;
   const char* what = "";
-  std::function<void()> run;          // kRun, kHostFunction
-  std::shared_ptr<Event> event;       // kRecord, kWaitEvent
+  std::function<void()> run;     // kRun, kHostFunction
+  std::shared_ptr<Event> event;  // kRecord, kWaitEvent
   uint64_t generation = 0;
   const volatile uint32_t* address = nullptr;  // kWaitValue
   uint32_t value = 0;
   unsigned compare = 0;
-  std::shared_ptr<GraphExec> graph;   // kGraph
-  uint64_t issued = 0;                // counts over all streams
+  std::shared_ptr<GraphExec> graph;  // kGraph
+  uint64_t issued = 0;               // counts over all streams
 };
 
 struct Graph {

@@ -13,12 +13,13 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-constexpr auto kQuietHost = milliseconds(1);     // then the device goes on by itself
+constexpr auto kQuietHost = milliseconds(1);      // then the device goes on by itself
 constexpr auto kValuePolling = microseconds(50);  // of values that the host may write at any time
 
 void describe(const Stream& stream) {
   const Operation& head = stream.queue.front();
-  std::fprintf(stderr, "  device %d, stream %d: %zu operations, the first: ", stream.device, stream.number, stream.queue.size());
+  std::fprintf(stderr, "  device %d, stream %d: %zu operations, the first: ", stream.device, stream.number,
+               stream.queue.size());
   switch (head.kind) {
     case Operation::Kind::kWaitEvent:
       std::fprintf(stderr, "waits for record %llu of an event, reached is %llu\n", (unsigned long long)head.generation,
@@ -30,8 +31,7 @@ void describe(const Stream& stream) {
                    const_cast<const uint32_t*>(head.address), *head.address);
       break;
     }
-    default:
-      std::fprintf(stderr, "%s%s\n", head.what, stream.busy ? ", which runs" : "");
+    default: std::fprintf(stderr, "%s%s\n", head.what, stream.busy ? ", which runs" : "");
   }
   if (!stream.graph_run) return;
   const auto& nodes = head.graph->graph->nodes;
@@ -134,8 +134,10 @@ void Scheduler::wait(std::unique_lock<std::mutex>& lock, const char* what, const
     host_.wait_for(lock, milliseconds(100));
     bool works = seen != progress_;
     for (const auto& s : streams_) works |= s->busy;
-    if (works) seen = progress_, since = Clock::now();
-    else if (Clock::now() - since > milliseconds(options().stuck_ms)) stuck(what);
+    if (works)
+      seen = progress_, since = Clock::now();
+    else if (Clock::now() - since > milliseconds(options().stuck_ms))
+      stuck(what);
   }
   waiting_hosts_--;
 }
@@ -169,8 +171,10 @@ void Scheduler::serve(int device) {
     const bool polls = collect(device, choices);
     if (choices.empty()) {
       steps_asked_for_ = 0;
-      if (polls) device_[device].wait_for(lock, kValuePolling);
-      else device_[device].wait(lock);
+      if (polls)
+        device_[device].wait_for(lock, kValuePolling);
+      else
+        device_[device].wait(lock);
       continue;
     }
     if (steps_asked_for_ > 0) steps_asked_for_--;
@@ -236,12 +240,16 @@ bool Scheduler::collect(int device, std::vector<Choice>& choices) {
       const auto& nodes = head.graph->graph->nodes;
       for (size_t n = 0; n < nodes.size(); n++) {
         if (s->graph_run->started[n] || s->graph_run->waits_for[n]) continue;
-        if (ready(*s, nodes[n].operation)) choices.push_back({s, n});
-        else polls = true;
+        if (ready(*s, nodes[n].operation))
+          choices.push_back({s, n});
+        else
+          polls = true;
       }
     } else if (!s->busy && !blocked_by_null_stream(*s, head)) {
-      if (ready(*s, head)) choices.push_back({s, kHead});
-      else polls |= head.kind == Operation::Kind::kWaitValue;
+      if (ready(*s, head))
+        choices.push_back({s, kHead});
+      else
+        polls |= head.kind == Operation::Kind::kWaitValue;
     }
   }
   return polls;
@@ -250,13 +258,16 @@ bool Scheduler::collect(int device, std::vector<Choice>& choices) {
 void Scheduler::run(std::unique_lock<std::mutex>& lock, const Choice& choice) {
   Stream& stream = *choice.stream;
   const bool is_head = choice.node == kHead;
-  const Operation& operation = is_head ? stream.queue.front() : stream.queue.front().graph->graph->nodes[choice.node].operation;
+  const Operation& operation =
+      is_head ? stream.queue.front() : stream.queue.front().graph->graph->nodes[choice.node].operation;
   if (operation.kind == Operation::Kind::kGraph) {
     begin_graph(stream);
     return;
   }
-  if (is_head) stream.busy = true;
-  else stream.graph_run->started[choice.node] = true;
+  if (is_head)
+    stream.busy = true;
+  else
+    stream.graph_run->started[choice.node] = true;
   if (operation.kind == Operation::Kind::kHostFunction) {
     functions_[stream.device].emplace_back(choice, operation.run);
     host_functions_[stream.device].notify_all();

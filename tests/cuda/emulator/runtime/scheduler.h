@@ -1,10 +1,11 @@
 // Runs what was issued to streams, in an order that only stream order, events, wait values and the null stream limit.
 //
-// Each device has a thread of its own, because the host need not call the runtime for the device to go on: it may poll a
-// flag in pinned memory, or answer from another thread while a stream waits for a value. That thread is lazy: it starts
-// when a host thread waits (then it runs anything that may run, not only what is waited for), takes one step per query,
-// and goes on by itself once the host has issued nothing for a moment. So work is late by default, and what reuses a buffer
-// or skips an event too early is seen; given one host thread that waits, the order follows from the seed alone.
+// Each device has a thread of its own, because the host need not call the runtime for the device to go on: it may poll
+// a flag in pinned memory, or answer from another thread while a stream waits for a value. That thread is lazy: it
+// starts when a host thread waits (then it runs anything that may run, not only what is waited for), takes one step per
+// query, and goes on by itself once the host has issued nothing for a moment. So work is late by default, and what
+// reuses a buffer or skips an event too early is seen; given one host thread that waits, the order follows from the
+// seed alone.
 #pragma once
 #include <condition_variable>
 #include <functional>

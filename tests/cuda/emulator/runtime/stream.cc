@@ -26,7 +26,8 @@ cudaError_t check_issue(const Stream& stream) {
   for (const auto& s : scheduler.streams()) {
     if (!s->capture || !s->blocking || s->device != stream.device) continue;
     scheduler.capture(s->capture)->broken = cudaErrorStreamCaptureImplicit;
-    return refuse(cudaErrorStreamCaptureImplicit, "the null stream is used while blocking stream %d is captured", s->number);
+    return refuse(cudaErrorStreamCaptureImplicit, "the null stream is used while blocking stream %d is captured",
+                  s->number);
   }
   return cudaSuccess;
 }
@@ -74,8 +75,12 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   *stream = new CUstream_st{std::move(made)};
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!stream) return bad_handle("cudaStreamDestroy of the null stream");
@@ -117,8 +122,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   if (in_host_function) return refuse(cudaErrorNotPermitted, "cudaStreamWaitEvent in a function of cudaLaunchHostFunc");
   Capture* capture = scheduler.capture(e->capture);
   if (capture) {
-    if (stream->capture && stream->capture != e->capture) return refuse(cudaErrorStreamCaptureMerge, "cudaStreamWaitEvent joins two captures");
-    if (!stream->capture && !stream->queue.empty() && stream->null_stream) return refuse(cudaErrorStreamCaptureImplicit, "the null stream joins a capture");
+    if (stream->capture && stream->capture != e->capture)
+      return refuse(cudaErrorStreamCaptureMerge, "cudaStreamWaitEvent joins two captures");
+    if (!stream->capture && !stream->queue.empty() && stream->null_stream)
+      return refuse(cudaErrorStreamCaptureImplicit, "the null stream joins a capture");
     stream->capture = e->capture;
     for (const size_t node : e->captured_after)
       if (std::find(stream->capture_tail.begin(), stream->capture_tail.end(), node) == stream->capture_tail.end())
@@ -128,7 +135,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   if (stream->capture) {
     if (e->recorded == 0) return cudaSuccess;
     scheduler.capture(stream->capture)->broken = cudaErrorStreamCaptureIsolation;
-    return refuse(cudaErrorStreamCaptureIsolation, "captured stream %d waits for an event recorded outside the capture", stream->number);
+    return refuse(cudaErrorStreamCaptureIsolation, "captured stream %d waits for an event recorded outside the capture",
+                  stream->number);
   }
   if (e->reached >= e->recorded) return cudaSuccess;
   Operation op = operation("cudaStreamWaitEvent", nullptr);

@@ -82,7 +82,8 @@ void prepare_fiber(Thread& thread, void (*entry)()) {
 }
 
 char* map_stacks(uint32_t threads) {
-  void* map = mmap(nullptr, threads * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* map =
+      mmap(nullptr, threads * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) die("no address space for the stacks of %u threads", threads);
   auto* stacks = static_cast<char*>(map);
   for (uint32_t i = 0; i < threads; i++) mprotect(stacks + i * kStackBytes, kGuardBytes, PROT_NONE);

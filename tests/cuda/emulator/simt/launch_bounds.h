@@ -1,4 +1,5 @@
-// __launch_bounds__(n) puts four nops per warp of n before the kernel's entry (cuda_runtime.h): n comes back from there.
+// __launch_bounds__(n) puts four nops per warp of n before the kernel's entry (cuda_runtime.h): n comes back from
+// there.
 #pragma once
 
 namespace freetoken::emu {

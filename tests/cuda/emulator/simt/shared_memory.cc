@@ -21,7 +21,8 @@ void* shared_array(const void* tag, size_t bytes, size_t alignment) {
 #endif
   block.static_bytes += bytes;
   if (block.static_bytes > kStaticSharedBytes)
-    die("%s: %zu bytes of static shared memory, the limit is %zu", block.kernel->name, block.static_bytes, kStaticSharedBytes);
+    die("%s: %zu bytes of static shared memory, the limit is %zu", block.kernel->name, block.static_bytes,
+        kStaticSharedBytes);
   if (block.static_bytes + block.shared_dynamic > options().shared_bytes)
     die("%s: %zu bytes of shared memory, the device has %zu a block", block.kernel->name,
         block.static_bytes + block.shared_dynamic, options().shared_bytes);
@@ -49,7 +50,8 @@ bool is_shared(const void* pointer, size_t bytes) {
 }
 
 void async_copy(void* to, const void* from, int bytes) {
-  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16) die("cp.async: an address is not 16-byte aligned");
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16)
+    die("cp.async: an address is not 16-byte aligned");
   if (!is_shared(to, 16)) die("cp.async: the destination is not in shared memory");
   FT_EMU_NOTE(to, 16, kWrite);
   if (from) FT_EMU_NOTE(from, 16, kRead);
@@ -69,8 +71,10 @@ void async_wait(int groups_left) {
   for (size_t i = 0; i < due; i++)
     for (const AsyncCopy& copy : me.groups[i]) {
       FT_EMU_NOTE(copy.to, 16, kWrite);
-      if (copy.from) std::memcpy(copy.to, copy.from, size_t(copy.bytes));
-      else std::memset(copy.to, 0, size_t(copy.bytes));
+      if (copy.from)
+        std::memcpy(copy.to, copy.from, size_t(copy.bytes));
+      else
+        std::memset(copy.to, 0, size_t(copy.bytes));
     }
   me.groups.erase(me.groups.begin(), me.groups.begin() + ptrdiff_t(due));
 }

@@ -131,7 +131,8 @@ void Worker::reset_threads(uint64_t seed) {
 
 void Worker::run_block(uint64_t index, uint64_t seed) {
   const dim3 grid = block_.grid;
-  block_.index = dim3(unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / (uint64_t(grid.x) * grid.y)));
+  block_.index =
+      dim3(unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / (uint64_t(grid.x) * grid.y)));
   block_.serial = next_block_serial();
   current_block = &block_;
   current_thread = nullptr;
