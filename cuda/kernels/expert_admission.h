@@ -42,6 +42,7 @@ struct MailboxView {
   uint32_t answered;   // 0 while the stream has to wait, else 1; written last
   uint32_t answer_to;  // `posted`, of the call that the addresses below are for
   uint32_t released;   // `posted`, of the last call whose extents the device has read
+  uint32_t fault;      // `posted`, of the last call that was answered for another one; 0: none
   int32_t layer, count;
   int32_t expert[kMaxAdmittedExperts];
   uint64_t address[kMaxAdmittedExperts];  // 0: there is none
