@@ -26,7 +26,9 @@ _WHEELS = tuple(
 
 
 def wants_cuda() -> bool:
-    return os.environ.get("FREETOKEN_CUDA", "").strip().lower() in {"1", "true", "yes", "on", "y", "t"}
+    """As scikit-build-core reads the condition of the override in pyproject.toml."""
+    value = os.environ.get("FREETOKEN_CUDA", "").lower()
+    return bool(int(value)) if value.isdigit() else value not in {"", "n", "no", "off", "false", "f"}
 
 
 def has_nvcc() -> bool:

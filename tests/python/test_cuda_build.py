@@ -35,14 +35,22 @@ def bare(monkeypatch, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("value", [None, "", "0", "off", "false"])
+@pytest.mark.parametrize("value", [None, "", "0", "off", "False", "no"])
 def test_without_the_variable_nothing_is_asked_for(bare, monkeypatch, value):
     if value is not None:
         monkeypatch.setenv("FREETOKEN_CUDA", value)
     assert freetoken_build.cuda_requirements() == []
 
 
-@pytest.mark.parametrize("value", ["1", "true", "ON"])
+@pytest.mark.parametrize("value", ["", "0", "1", "2", "on", "OFF", "n", "t", "maybe"])
+def test_the_variable_is_read_as_scikit_build_core_reads_it(monkeypatch, value):
+    from scikit_build_core.settings.skbuild_overrides import strtobool
+
+    monkeypatch.setenv("FREETOKEN_CUDA", value)
+    assert freetoken_build.wants_cuda() == strtobool(value)
+
+
+@pytest.mark.parametrize("value", ["1", "true", "ON", "yes", "2"])
 def test_an_old_compiler_is_replaced_by_the_wheels_of_one_version(bare, monkeypatch, value):
     monkeypatch.setenv("FREETOKEN_CUDA", value)
     wanted = [re.fullmatch(r"([\w-]+)==(13\.0)\.\*", line) for line in freetoken_build.cuda_requirements()]
