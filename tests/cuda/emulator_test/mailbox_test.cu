@@ -116,6 +116,21 @@ TEST(SeededBugs, MailboxAnsweredTwice) {
       "waits for the value [0-9] at");
 }
 
+TEST(SeededBugs, HostFunctionWaitsForAnAnswerThatNeverComes) {
+  FT_EXPECT_DEATH(
+      {
+        emu::options().stuck_ms = 300;
+        cudaLaunchHostFunc(
+            nullptr,
+            [](void*) {
+              for (;;) std::this_thread::yield();
+            },
+            nullptr);
+        cudaDeviceSynchronize();
+      },
+      "cudaLaunchHostFunc, which runs");
+}
+
 TEST(Mailbox, WithoutMemoryOperationsAHostFunctionWaits) {
   emu::options().stream_memory_operations = false;
   EXPECT_EQ(wait_value(), nullptr);

@@ -133,7 +133,7 @@ void Scheduler::wait(std::unique_lock<std::mutex>& lock, const char* what, const
   while (!done()) {
     host_.wait_for(lock, milliseconds(100));
     bool works = seen != progress_;
-    for (const auto& s : streams_) works |= s->busy;
+    for (const auto& s : streams_) works |= s->busy && s->queue.front().kind != Operation::Kind::kHostFunction;
     if (works)
       seen = progress_, since = Clock::now();
     else if (Clock::now() - since > milliseconds(options().stuck_ms))
