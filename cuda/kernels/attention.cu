@@ -92,8 +92,8 @@ struct RowsShared {
 static_assert(sizeof(RowsShared<uint16_t>) <= 48 * 1024, "a launch of more shared memory has to be asked for");
 
 // grid: (KV heads x head blocks, tiles of rows). A tile's rows are taken by runs of one sequence.
-template <class T>
-__global__ void __launch_bounds__(kAttentionThreads, 2)
+template <class T>  // f32 takes more registers than two blocks can have
+__global__ void __launch_bounds__(kAttentionThreads, sizeof(T) == 4 ? 1 : 2)
     attention_rows(StepView step, KvView kv, AttentionView attention, int rows, int tile_rows) {
   constexpr int Q = kMaxQueries;
   static_assert(kMaxHeadDim <= kAttentionThreads, "a thread owns one element of a head");

@@ -27,8 +27,8 @@ constexpr int kMaxHeadDim = 256;          // qk_dim and v_dim
 // One layer's part of the pages of its KV group.
 struct KvView {
   uint8_t* pool = nullptr;         // page 0
-  int64_t page_bytes = 0;          // from page to page, a multiple of 16
-  int64_t layer_offset = 0;        // a multiple of 16
+  int64_t page_bytes = 0;          // from page to page, a multiple of 16 (32 keeps sectors whole)
+  int64_t layer_offset = 0;        // likewise
   int32_t page_tokens = 0;
   int32_t kv_heads = 0, qk_dim = 0, v_dim = 0;  // dims: multiples of 8 (bf16) or 4 (f32), at most kMaxHeadDim
   int32_t group = 0;               // in StepView::page_table

@@ -18,6 +18,7 @@ FT_DEV Quad load_quad(const float* row, int quad, int cols, float fill) {
     return {{f.x, f.y, f.z, f.w}};
   }
   Quad q;
+#pragma unroll
   for (int i = 0; i < 4; i++) q.v[i] = first + i < cols ? row[first + i] : fill;
   return q;
 }
@@ -27,7 +28,9 @@ FT_DEV void store_quad(float* row, int quad, int cols, const Quad& q) {
     store16(row + first, float4{q.v[0], q.v[1], q.v[2], q.v[3]});
     return;
   }
-  for (int i = 0; first + i < cols; i++) row[first + i] = q.v[i];
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    if (first + i < cols) row[first + i] = q.v[i];
 }
 
 // A thread owns quads threadIdx.x + kThreads i of its row: what it stores in one pass it alone reads in the next.

@@ -20,7 +20,7 @@ class AttentionAccess : public ::testing::TestWithParam<AttentionCase> {};
 TEST_P(AttentionAccess, ReadsTheCacheWideAndCoalesced) {
   const AttentionCase& c = GetParam();
   std::mt19937 rng(5);
-  Cache cache(c.cache, c.sequences, rng);
+  Cache cache(c.cache, c.sequences, rng, 32);  // whole sectors, as pages of whole layers are
   const DeviceArray<uint8_t> pool(cache.bytes());
   const DeviceStep step(c.rows, {cache.pages()});
   const int q_heads = c.cache.kv_heads * c.group, partitions = 2;

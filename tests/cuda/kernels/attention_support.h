@@ -15,10 +15,12 @@ struct CacheShape {
 
 class Cache {
  public:
-  // sequences[s]: positions that hold something. Pages are dealt out in a shuffled order.
-  Cache(const CacheShape& shape, const std::vector<int>& sequences, std::mt19937& rng)
-      : shape_(shape), layer_offset_(48), element_(shape.f32 ? 4 : 2) {
-    page_bytes_ = (layer_offset_ + int64_t(shape.kv_heads) * (shape.qk_dim + shape.v_dim) * shape.page_tokens * element_ + 63) / 16 * 16;
+  // sequences[s]: positions that hold something. Pages are dealt out in a shuffled order. alignment: of layers and pages, in
+  // bytes.
+  Cache(const CacheShape& shape, const std::vector<int>& sequences, std::mt19937& rng, int alignment = 16)
+      : shape_(shape), layer_offset_(3 * alignment), element_(shape.f32 ? 4 : 2) {
+    const int64_t layer_bytes = int64_t(shape.kv_heads) * (shape.qk_dim + shape.v_dim) * shape.page_tokens * element_;
+    page_bytes_ = int64_t(align_up(size_t(layer_offset_ + layer_bytes + 33), size_t(alignment)));
     int count = 0;
     for (const int tokens : sequences) count += (tokens + shape.page_tokens - 1) / shape.page_tokens;
     std::vector<int32_t> ids(static_cast<size_t>(count + 1));
