@@ -12,6 +12,7 @@ namespace py = pybind11;
 void register_errors(py::module_& m);
 void register_events(py::module_& m);
 void register_engine(py::module_& m);
+void register_device(py::module_& m);
 void register_checkpoint(py::module_& m);
 void register_torch_ops(py::module_& m);
 

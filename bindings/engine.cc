@@ -104,7 +104,9 @@ class PyEngine {
     d["weight_bytes"] = s.weight_bytes;
     d["vocab"] = s.vocab;
     d["threads"] = s.threads;
+    d["device"] = s.device;
     d["isa"] = s.isa;
+    d["batch_invariant"] = s.batch_invariant;
     return d;
   }
   py::object health() const {

@@ -41,6 +41,7 @@ PYBIND11_MODULE(_core, m) {
   freetoken::bindings::register_errors(m);
   freetoken::bindings::register_events(m);
   freetoken::bindings::register_engine(m);
+  freetoken::bindings::register_device(m);
   freetoken::bindings::register_checkpoint(m);
   freetoken::bindings::register_torch_ops(m);
 }

@@ -1,4 +1,4 @@
-"""Levels of the suite (fast, oracle, long) and the count of tests that must have run."""
+"""Levels of the suite (fast, oracle, nvcc, emulator, long) and the count of tests that must have run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LEVELS = ("fast", "oracle", "long")
+LEVELS = ("fast", "oracle", "nvcc", "emulator", "long")
 LONG_TIMEOUT_S = 3600  # in place of the one in pyproject.toml
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch on tiny matrices: threads of a shared machine only wait
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def level_of(item: pytest.Item) -> str:
-    if item.get_closest_marker("long"):
-        return "long"
-    return "oracle" if item.get_closest_marker("oracle") else "fast"
+    return next((level for level in reversed(LEVELS[1:]) if item.get_closest_marker(level)), "fast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

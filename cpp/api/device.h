@@ -4,12 +4,21 @@
 #include <string>
 
 #include "core/status.h"
+#include "freetoken/engine.h"
 #include "ops/device_entry.h"
 
 namespace freetoken {
 
-// The CPU when `library` is empty, otherwise what the shared object's entry (ops/device_entry.h) returns. kUnsupported with
-// the reason when it cannot be opened.
-Result<std::unique_ptr<Ops>> open_device(const std::string& library, DeviceOptions options);
+struct OpenedDevice {
+  std::unique_ptr<Ops> ops;
+  bool may_fall_back = false;  // the GPU was taken because it is there: the CPU may do what it refuses
+};
+
+// The CPU, as DeviceMode::kCpu gives it.
+Result<std::unique_ptr<Ops>> open_cpu(DeviceOptions options);
+
+// What LoadOptions asks for: device_library, or device. kUnsupported with the reason where that cannot be had; with
+// DeviceMode::kAuto the reason is logged and the CPU opened.
+Result<OpenedDevice> open_device(const LoadOptions& load, DeviceOptions options);
 
 }  // namespace freetoken

@@ -4,6 +4,7 @@
 #include "api/device.h"
 #include "api/guard.h"
 #include "api/options.h"
+#include "core/log.h"
 #include "engine/engine_loop.h"
 #include "model/kv_layout.h"
 #include "weights/loader.h"
@@ -17,14 +18,9 @@ std::vector<uint8_t> usable_tokens(const Vocab& vocab, int rows) {
   return usable;
 }
 
-Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
-  ResolvedOptions resolved;
-  FT_RETURN_IF_ERROR(resolve_options(options, &resolved));
-  FT_RETURN_IF_ERROR(check_vocab(options, resolved.spec));
-  DeviceOptions device{.threads = resolved.threads,
-                       .float32_activations = options.activations == ActivationMode::kFloat32,
-                       .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab)};
-  FT_ASSIGN_OR_RETURN(auto ops, open_device(options.device_library, std::move(device)));
+// Loads the weights into `ops` and puts the engine around it. `options` is as before where it fails.
+Status build(LoadOptions& options, const ResolvedOptions& resolved, std::unique_ptr<Ops> ops, std::shared_ptr<EventSink> sink,
+             std::unique_ptr<Engine>* engine) {
   FT_RETURN_IF_ERROR(load_weights(resolved.weight_files(), resolved.load, *ops, resolved.threads, [&](int64_t done, int64_t total) {
     if (options.progress) options.progress("weights", done, total);
   }));
@@ -56,6 +52,25 @@ Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_p
   parts.sink = std::move(sink);
   *engine = std::make_unique<EngineLoop>(std::move(parts));
   return {};
+}
+
+Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
+  ResolvedOptions resolved;
+  FT_RETURN_IF_ERROR(resolve_options(options, &resolved));
+  FT_RETURN_IF_ERROR(check_vocab(options, resolved.spec));
+  DeviceOptions device{.threads = resolved.threads,
+                       .float32_activations = options.activations == ActivationMode::kFloat32,
+                       .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab),
+                       .ordinal = options.device_ordinal,
+                       .memory_limit_bytes = options.device_memory_limit_bytes,
+                       .expert_slots = options.expert_slots};
+  FT_ASSIGN_OR_RETURN(OpenedDevice opened, open_device(options, device));
+  const Status status = build(options, resolved, std::move(opened.ops), sink, engine);
+  const bool refused = status.code() == StatusCode::kUnsupported || status.code() == StatusCode::kResourceExhausted;
+  if (!refused || !opened.may_fall_back) return status;
+  log(LogLevel::kWarning, "computing on the CPU, the GPU cannot serve this model: " + status.message());
+  FT_ASSIGN_OR_RETURN(auto cpu, open_cpu(std::move(device)));
+  return build(options, resolved, std::move(cpu), std::move(sink), engine);
 }
 
 }  // namespace

@@ -50,6 +50,9 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   FT_RETURN_IF_ERROR(in_range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 30));
   FT_RETURN_IF_ERROR(in_range("kv_tokens", options.kv_tokens, 0, int64_t(1) << 40));
   FT_RETURN_IF_ERROR(in_range("memory_limit_bytes", options.memory_limit_bytes, 0, int64_t(1) << 60));
+  FT_RETURN_IF_ERROR(in_range("device_ordinal", options.device_ordinal, 0, 255));
+  FT_RETURN_IF_ERROR(in_range("device_memory_limit_bytes", options.device_memory_limit_bytes, 0, int64_t(1) << 60));
+  FT_RETURN_IF_ERROR(in_range("expert_slots", options.expert_slots, 0, 1 << 24));
   FT_ASSIGN_OR_RETURN(out->spec, parse_model_spec(options.model_spec_json));
   FT_RETURN_IF_ERROR(check_model_supported(out->spec));
   if (options.checkpoint_directory.empty()) {

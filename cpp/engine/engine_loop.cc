@@ -20,7 +20,9 @@ EngineLoop::EngineLoop(EngineParts parts)
   next_seed_ = uint64_t(entropy()) << 32 | entropy();
   const OpsInfo info = parts_.ops->info();
   counters_.threads = info.threads;
+  counters_.device = info.device;
   counters_.isa = info.isa;
+  counters_.batch_invariant = info.batch_invariant;
   counters_.vocab = parts_.model->spec().vocab;
   counters_.page_tokens = scheduler_.kv().page_tokens();
   counters_.weight_bytes = parts_.ops->weight_bytes();

@@ -16,6 +16,7 @@ class ResidentExperts final : public ExpertResolver {
     return int(layers_.size()) - 1;
   }
 
+  std::span<const uint64_t> resident(int layer) const override { return layers_[size_t(layer)]; }
   void post(int, std::span<const int32_t>) override {}
   ExpertAnswer wait(int layer, int expert) override {
     return {ExpertAnswer::Kind::kAddress, layers_[layer][expert], {}};

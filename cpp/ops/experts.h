@@ -28,6 +28,8 @@ struct ExpertAnswer {
 class ExpertResolver {
  public:
   virtual ~ExpertResolver() = default;
+  // The addresses of all experts of a layer where they are there for good: a device then need not ask. Else empty.
+  virtual std::span<const uint64_t> resident(int layer) const { return {}; }
   // Announces all experts of one layer of one step (distinct, ascending). Returns without waiting for any read.
   virtual void post(int layer, std::span<const int32_t> experts) = 0;
   // The answer for one posted expert; blocks until there is one. Callable from any worker.

@@ -169,7 +169,15 @@ class ScriptedEngine:
 
     def stats(self) -> dict[str, Any]:
         with self._lock:
-            return {"running": len(self._running), "waiting": 0, "threads": 1, "isa": "scripted"}
+            running = len(self._running)
+        return {
+            "running": running,
+            "waiting": 0,
+            "threads": 1,
+            "device": "cpu",
+            "isa": "scripted",
+            "batch_invariant": True,
+        }
 
     def health(self) -> str | None:
         return self._dead

@@ -59,7 +59,7 @@ def engine(path: Path, device: str | None = None, **options: Any) -> Iterator[An
     from freetoken import _core
     from freetoken.checkpoint import open_model
 
-    options = {"device_library": devices.library(device), **options}
+    options = {"device": "cpu", "device_library": devices.library(device), **options}
     running = _core.Engine.load(load_options(open_model(str(path)), **options), lambda phase, done, total: None)
     try:
         yield running

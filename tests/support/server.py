@@ -21,6 +21,7 @@ from support import device as devices
 class Server:
     process: subprocess.Popen
     url: str
+    output: str = ""  # all that it printed, once it has ended
 
     def peak_rss_bytes(self) -> int:
         """The process's peak resident set so far (VmHWM)."""
@@ -43,7 +44,7 @@ def serve(*arguments: str, device: str | None = None, timeout_s: float = 180) ->
     `device`: one of support.device.DEVICES; the one that FREETOKEN_TEST_DEVICE names where absent.
     """
     port = free_port()
-    command = [sys.executable, "-m", "freetoken", "serve", "--port", str(port), *arguments]
+    command = [sys.executable, "-m", "freetoken", "serve", "--port", str(port), "--device", "cpu", *arguments]
     environment = os.environ | {"FREETOKEN_DEVICE_LIBRARY": devices.library(device)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     url = f"http://127.0.0.1:{port}"
@@ -55,10 +56,11 @@ def serve(*arguments: str, device: str | None = None, timeout_s: float = 180) ->
             if time.monotonic() > deadline:
                 raise TimeoutError(f"ft serve was not ready after {timeout_s} s")
             time.sleep(0.1)
-        yield Server(process, url)
+        server = Server(process, url)
+        yield server
         process.terminate()
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, output
+        server.output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, server.output
     finally:
         if process.poll() is None:
             process.kill()

@@ -16,6 +16,7 @@ namespace freetoken {
 
 enum class KvDType { kBF16, kF32 };
 enum class ActivationMode { kAuto, kFloat32 };
+enum class DeviceMode { kAuto, kCpu, kCuda };  // kAuto: a GPU where there is one that works (freetoken/device.h)
 
 struct LoadOptions {
   std::string model_spec_json;    // spec/model_spec.h
@@ -35,7 +36,11 @@ struct LoadOptions {
   int max_sequence_tokens = 0;    // prompt + completion; 0 = the model's max_positions
   int64_t kv_tokens = 0;          // capacity of the KV pool; 0 = one full sequence, or more where memory allows
   int64_t memory_limit_bytes = 0; // 0 = what the machine and the cgroup have
-  std::string device_library;     // a shared object with another device (ops/device_entry.h); empty = the CPU
+  DeviceMode device = DeviceMode::kAuto;
+  int device_ordinal = 0;         // which GPU
+  int64_t device_memory_limit_bytes = 0;  // of the GPU's memory; 0 = what is free
+  int expert_slots = 0;           // experts in the GPU's memory at once, over all layers; 0 = all of them
+  std::string device_library;     // a shared object with another device (ops/device_entry.h) in place of `device`
   uint64_t chaos_seed = 0;        // tests: legal but random scheduling (chunks, layer ranges, preemptions, drafts); 0 = off
   std::function<void(const std::string& phase, int64_t done_bytes, int64_t total_bytes)> progress;
 };
@@ -66,7 +71,9 @@ struct EngineStats {
   int64_t weight_bytes = 0;
   int vocab = 0;
   int threads = 0;
+  std::string device;             // "cpu", "cuda" ...
   std::string isa;
+  bool batch_invariant = false;   // a request's bits do not depend on what else is in the batch
 };
 
 // What load() would take, from the spec and the table alone. kResourceExhausted when it does not fit, with the numbers.

@@ -13,15 +13,15 @@ COMMANDS = {
     "daemon": "supervise a server",
 }
 
-_GPU = "this version runs on the CPU only"
-_TIERS = "this version keeps all experts in memory"
+_GPU = "this version has no such setting of the GPU; there are --device, --gpu and --gpu-memory-limit"
+_TIERS = "this version keeps all experts in memory; of those in the GPU there is --moe-cache-size"
 _MEDIA = "this version is text only"
 _API = "this version has no tool calls and no reasoning parser"
 
 SERVE_FLAGS: dict[str, str] = {
     **dict.fromkeys(
         (
-            "--gpu", "--memory-ratio", "--disable-pynccl", "--cuda-graph-max-bs", "--graph", "--attn",
+            "--memory-ratio", "--disable-pynccl", "--cuda-graph-max-bs", "--graph", "--attn",
             "--tensor-parallel-size", "--tp-size", "--attention-backend", "--quant-backend", "--nvfp4-backend",
             "--embed-weights",
         ),
@@ -29,7 +29,7 @@ SERVE_FLAGS: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "--moe-strategy", "--moe-backend", "--moe-cache-size", "--moe-cache-rate", "--moe-cache-mem",
+            "--moe-strategy", "--moe-backend", "--moe-cache-rate", "--moe-cache-mem",
             "--kv-reserve-tokens", "--moe-cache-scope", "--moe-cache-split", "--moe-cache-policy", "--moe-cpu-threads",
             "--moe-cpu-layers", "--moe-hybrid-max-fetch", "--moe-locked-fetch", "--moe-locked-max-fetch",
             "--disable-moe-prefill-overlap", "--moe-collect-stats", "--moe-prefill-hit-d2d", "--expert-load",
@@ -72,6 +72,6 @@ def refuse_absent_flags(arguments: Sequence[str]) -> None:
 
 
 def refuse_command(name: str) -> None:
-    have = "there are `ft serve` and `ft checkpoint`"
+    have = "there are `ft serve`, `ft checkpoint`, `ft doctor` and `ft selftest`"
     print(f"ft: `ft {name}` ({COMMANDS[name]}) is not available in this version; {have}", file=sys.stderr)
     sys.exit(2)

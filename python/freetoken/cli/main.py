@@ -15,6 +15,8 @@ from freetoken.cli.absent import COMMANDS, refuse_command
 _PRESENT = {
     "serve": ("freetoken.cli.serve", "serve a model over HTTP"),
     "checkpoint": ("freetoken.cli.checkpoint", "pack a model into an FTW directory"),
+    "doctor": ("freetoken.cli.doctor", "show what there is to compute on, and why a GPU is not used"),
+    "selftest": ("freetoken.cli.selftest", "run the kernel tests on the GPU"),
 }
 
 

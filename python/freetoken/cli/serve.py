@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from freetoken.server.options import ServeOptions
 
 _DESKTOP_ORIGINS = "tauri://localhost,http://tauri.localhost,http://localhost:1420"
 _MAX_TEMPLATE_BYTES = 1 << 20
+_LOG = logging.getLogger("freetoken.serve")
 
 
 class ServeCommand(click.Command):
@@ -80,6 +82,14 @@ def _origins(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
               help="demo, demo-dense, a .gguf file, a directory, or a Hugging Face id (owner/name)")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", metavar="N", type=NumberType(0, 65535), default=1919, show_default=True, help="0: any free one")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+              help="auto: a GPU where one works (see ft doctor), otherwise the CPU")  # fmt: skip
+@click.option("--gpu", "device_ordinal", metavar="N", type=NumberType(0, 255), default=0, show_default=True,
+              help="which GPU, as numbered in CUDA_VISIBLE_DEVICES")  # fmt: skip
+@click.option("--gpu-memory-limit", "device_memory_limit_bytes", type=SizeType(), default=None, metavar="SIZE",
+              help="of the GPU's memory; default: what is free")  # fmt: skip
+@click.option("--moe-cache-size", "--expert-slots", "expert_slots", metavar="N", type=NumberType(0, 1 << 24), default=0,
+              help="experts in the GPU's memory at once, over all layers; default: all")  # fmt: skip
 @click.option("--dtype", "kv_dtype", default="auto", show_default=True, metavar="[auto|bfloat16|float32]",
               callback=_kv_dtype, help="of the KV cache; auto = bfloat16")  # fmt: skip
 @click.option("--activations", type=click.Choice(["auto", "float32"]), default="auto", show_default=True,
@@ -125,9 +135,10 @@ def serve(**arguments: Any) -> None:
     curl 127.0.0.1:1919/v1/chat/completions -H 'content-type: application/json' \\
       -d '{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}'
 
-    FREETOKEN_DEVICE_LIBRARY names a shared object that computes in the CPU's place.
+    FREETOKEN_CUDA_LIB names another CUDA backend than the installed one, FREETOKEN_DEVICE_LIBRARY a shared object that
+    computes in place of both.
     """
-    for name in ("max_sequence_tokens", "kv_tokens", "memory_limit_bytes"):
+    for name in ("max_sequence_tokens", "kv_tokens", "memory_limit_bytes", "device_memory_limit_bytes"):
         arguments[name] = arguments[name] or 0
     arguments["max_itl_us"] = arguments.pop("max_itl_ms") * 1000
     arguments["prefix_cache"] = arguments.pop("cache_type") == "radix"
@@ -138,6 +149,26 @@ def serve(**arguments: Any) -> None:
     if options.log_level == "info":
         logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it tells of starting and stopping, we tell
     sys.exit(start(options))
+
+
+def choose_device(options: ServeOptions, core: Any, display: Any) -> ServeOptions | None:
+    """The options without --device auto where there is no GPU; None where --device cuda cannot be had.
+
+    Says why a GPU is not used: before a model is fetched.
+    """
+    if options.device_library or options.device == "cpu":
+        return options
+    report = core.probe_cuda(ordinal=options.device_ordinal)
+    if not report["problem"]:
+        return options
+    if options.device == "cuda":
+        display.error(f"--device cuda: {report['message']}")
+        return None
+    if report["problem"] == "missing" and not report["asked_for"]:
+        _LOG.info("device cpu: %s", report["message"])  # most installations
+    else:
+        display.warning(f"device cpu: {report['message']}")
+    return replace(options, device="cpu", expert_slots=0)
 
 
 def start(options: ServeOptions) -> int:
@@ -152,6 +183,9 @@ def start(options: ServeOptions) -> int:
     except RuntimeError as error:
         display.error(str(error))
         return 1
+    chosen = choose_device(options, core, display)
+    if chosen is None:
+        return 2
     from freetoken.checkpoint import open_model
 
-    return run_server(options, open_model, core, display)
+    return run_server(chosen, open_model, core, display)

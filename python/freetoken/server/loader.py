@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -49,6 +48,10 @@ def core_options(options: ServeOptions, files: Any, core: Core) -> dict[str, Any
         "max_itl_us": options.max_itl_us,
         "prefix_cache": options.prefix_cache,
         "drafts": options.drafts,
+        "device": options.device,
+        "device_ordinal": options.device_ordinal,
+        "device_memory_limit_bytes": options.device_memory_limit_bytes,
+        "expert_slots": options.expert_slots,
         "device_library": options.device_library,
         "max_sequence_tokens": options.max_sequence_tokens,
         "kv_tokens": options.kv_tokens,
@@ -74,13 +77,9 @@ def _prompter(options: ServeOptions, files: Any, warn: Callable[[str], None]) ->
     return prompter, ""
 
 
-def device_name(options: ServeOptions) -> str:
-    return os.path.basename(options.device_library) or "cpu"
-
-
 def _settings(options: ServeOptions, stats: dict[str, Any]) -> str:
     """What was chosen for the engine, as one line."""
-    parts = [f"device {device_name(options)}", f"{stats['isa']}, {stats['threads']} threads"]
+    parts = [f"device {stats['device']}", f"{stats['isa']}, {stats['threads']} threads"]
     parts.append(f"{options.max_running_requests} requests at once, {options.max_queued_requests} waiting")
     gap = f"at most {options.max_itl_us // 1000} ms" if options.max_itl_us else "any time"
     parts.append(f"{gap} between tokens")
@@ -114,6 +113,7 @@ def load_model(
         if prompter is not None:
             prompter.close()
         raise
+    stats = core_engine.stats()
     token_bytes, token_flags = files.tokenizer.vocab_bytes()
     name = options.served_model_name or files.name
     return ServedModel(
@@ -129,7 +129,7 @@ def load_model(
         no_chat_reason=no_chat_reason,
         generation_defaults=dict(files.generation_defaults) if options.sampling_defaults == "model" else {},
         request_timeout_s=options.request_timeout_s,
-        device=device_name(options),
-        settings=_settings(options, core_engine.stats()),
-        batch_invariant=None if options.device_library else True,
+        device=stats["device"],
+        settings=_settings(options, stats),
+        batch_invariant=stats["batch_invariant"],
     )

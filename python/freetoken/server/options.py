@@ -33,7 +33,11 @@ class ServeOptions:
     prefix_cache: bool = True
     drafts: bool = True
     request_timeout_s: float = 0.0  # 0 = none
-    device_library: str = ""  # another device than the CPU
+    device: str = "auto"  # or cpu, cuda
+    device_ordinal: int = 0  # which GPU
+    device_memory_limit_bytes: int = 0  # of the GPU
+    expert_slots: int = 0  # experts in the GPU's memory at once
+    device_library: str = ""  # a device of another library, in place of `device`
 
     @property
     def display_name(self) -> str:

@@ -1,4 +1,4 @@
-// Ops before another Ops that fail when told to.
+// Ops before another Ops that fail when told to, or whose experts come from elsewhere.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -13,9 +13,11 @@ namespace freetoken::testing {
 class FaultyOps final : public Ops {
  public:
   struct Faults {
+    std::atomic<bool> no_kv{false};       // there is no memory for KV
     std::atomic<bool> fail_step{false};   // the next begin_step's work is broken: the next wait() says so, once
     std::atomic<bool> throw_step{false};  // begin_step throws
     std::atomic<bool> hold_step{false}, held{false};  // begin_step waits, and says that it does
+    ExpertResolver* resolver = nullptr;   // in place of the model's; layers keep their numbers
   };
   FaultyOps(std::unique_ptr<Ops> ops, std::shared_ptr<Faults> faults)
       : ops_(std::move(ops)), faults_(std::move(faults)) {}
@@ -32,6 +34,7 @@ class FaultyOps final : public Ops {
   int64_t weight_bytes() const override { return ops_->weight_bytes(); }
   Result<Tensor> allocate(DType dtype, int rows, int cols) override { return ops_->allocate(dtype, rows, cols); }
   Status allocate_kv(std::span<const KvGroup> g, std::span<const int32_t> pages) override {
+    if (faults_->no_kv) return ResourceExhausted("no memory is left on the device");
     return ops_->allocate_kv(g, pages);
   }
   void set_rope_tables(std::span<const RopeTable> tables) override { ops_->set_rope_tables(tables); }
@@ -74,7 +77,9 @@ class FaultyOps final : public Ops {
   void mlp(Queue& q, Tensor x, const MlpArgs& args, Tensor out) override { ops_->mlp(q, x, args, out); }
   void route(Queue& q, Lane lane, Tensor x, const RouteArgs& args) override { ops_->route(q, lane, x, args); }
   void moe(Queue& q, Lane lane, Tensor x, const MoeSpec& s, const ExpertSet& e, ExpertRange part, Tensor out) override {
-    ops_->moe(q, lane, x, s, e, part, out);
+    ExpertSet set = e;
+    if (faults_->resolver) set.resolver = faults_->resolver;
+    ops_->moe(q, lane, x, s, set, part, out);
   }
   void gather(Queue& q, Tensor x, std::span<const int32_t> rows, Tensor out) override { ops_->gather(q, x, rows, out); }
   void logits(Queue& q, Tensor x, const Weight& head, Tensor bias, float scale, float softcap, Tensor out) override {

@@ -1,6 +1,7 @@
 // The plain arithmetic that operations are compared with: one output of one row at a time, on the scalar kernels (which have
 // oracles of their own in tests/cpp/kernels), and the same in double.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -16,6 +17,18 @@ using Values = std::vector<float>;
 
 inline bool same_bits(const Values& a, const Values& b) {
   return a.size() == b.size() && (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(float)));
+}
+
+// The largest difference, as a part of the largest expected value. Infinite where one of them is no number.
+inline double relative_difference(const Values& got, const Values& expected) {
+  if (got.size() != expected.size()) return HUGE_VAL;
+  double difference = 0, largest = 1e-30;
+  for (size_t i = 0; i < got.size(); i++) {
+    if (!std::isfinite(got[i]) || !std::isfinite(expected[i])) return HUGE_VAL;
+    difference = std::max(difference, std::fabs(double(got[i]) - double(expected[i])));
+    largest = std::max(largest, std::fabs(double(expected[i])));
+  }
+  return difference / largest;
 }
 
 inline ActivationKind kind_of(WeightFormat f, bool float32) {

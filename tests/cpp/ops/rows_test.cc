@@ -76,7 +76,10 @@ TEST_P(OpsRows, NormsAreTheRowKernels) {
               else
                 scalar.layer_norm(inputs[r].data(), with ? wb[0].data() : nullptr, with ? wb[1].data() : nullptr,
                                   spec.eps, cols, expected.data());
-              EXPECT_TRUE(same_bits(got[r], expected)) << cols << " " << rows;
+              if (GetParam().kind == DeviceKind::kOther)  // sums in another order
+                EXPECT_LE(relative_difference(got[r], expected), 1e-6) << cols << " " << rows;
+              else
+                EXPECT_TRUE(same_bits(got[r], expected)) << cols << " " << rows;
             }
           }
   });

@@ -1,4 +1,5 @@
-// The devices that tests run on: CpuOps and RefOps, and the choice of one by FREETOKEN_TEST_DEVICE=cpu|ref.
+// The devices that tests run on: CpuOps and RefOps, and the choice of one by FREETOKEN_TEST_DEVICE=cpu|ref. A program that
+// links another device (tests/cuda/ops) runs the same cases on that one alone.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,10 +14,15 @@
 
 namespace freetoken::testing {
 
-enum class DeviceKind { kCpu, kRef };
+enum class DeviceKind { kCpu, kRef, kOther };
+
+// Another device, in place of all others. usable: as below.
+using OtherDevice = std::unique_ptr<Ops> (*)(std::vector<uint8_t> usable);
+inline OtherDevice other_device = nullptr;
 
 // What FREETOKEN_TEST_DEVICE says; the CPU where it says nothing.
 inline DeviceKind device_from_environment() {
+  if (other_device) return DeviceKind::kOther;
   const char* name = std::getenv("FREETOKEN_TEST_DEVICE");
   if (!name || !*name || name == std::string("cpu")) return DeviceKind::kCpu;
   if (name == std::string("ref")) return DeviceKind::kRef;
@@ -31,6 +37,7 @@ struct DeviceChoice {
 };
 // As part of a test's name: a level is a part of its own (tests/README.md).
 inline std::string device_name(const DeviceChoice& d) {
+  if (d.kind == DeviceKind::kOther) return "other";
   return d.kind == DeviceKind::kRef ? "ref" : std::string("cpu_") + isa_name(d.isa);
 }
 inline std::ostream& operator<<(std::ostream& out, const DeviceChoice& d) {
@@ -39,6 +46,7 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceChoice& d) {
 
 // usable: per id of the output matrix, may it be sampled. fixed_addresses: equal calls come with equal buffers, as a model's do.
 inline std::unique_ptr<Ops> make_device(const DeviceChoice& d, std::vector<uint8_t> usable, bool fixed_addresses = true) {
+  if (d.kind == DeviceKind::kOther) return other_device(std::move(usable));
   if (d.kind == DeviceKind::kCpu)
     return std::make_unique<CpuOps>(CpuOptions{d.threads, d.isa, d.float32, std::move(usable)});
   ref::RefOptions options = ref::options_from_environment(d.isa);
@@ -57,6 +65,7 @@ constexpr bool kSanitized = false;
 
 // CpuOps on every level this CPU has, and RefOps.
 inline std::vector<DeviceChoice> all_devices() {
+  if (other_device) return {{.kind = DeviceKind::kOther}};
   std::vector<DeviceChoice> all;
   for (const IsaLevel isa : supported_isa_levels())
     if (!kSanitized || isa == IsaLevel::kAvx2 || isa == supported_isa_levels().back()) all.push_back({.isa = isa});
@@ -65,6 +74,7 @@ inline std::vector<DeviceChoice> all_devices() {
 }
 // The settings in which one of them is run: both kinds of activations; on the best level, all numbers of threads.
 inline std::vector<DeviceChoice> settings_of(const DeviceChoice& device) {
+  if (device.kind == DeviceKind::kOther) return {device};
   const bool threaded = device.kind == DeviceKind::kCpu && device.isa == supported_isa_levels().back();
   std::vector<DeviceChoice> all;
   for (const bool float32 : {false, true})

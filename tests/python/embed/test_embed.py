@@ -22,7 +22,7 @@ from support.engine import complete, engine
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "embed"
 PUBLIC = (
-    r"freetoken::(Engine::load|plan_memory|check_model_spec|(write|read|verify)_checkpoint|weight_row_(bytes|columns)"
+    r"freetoken::(Engine::load|plan_memory|probe_(cuda|host)|cuda_problem_name|check_model_spec|(write|read|verify)_checkpoint|weight_row_(bytes|columns)"
     r"|(set_)?tensor_threads|PackedLinear::|PackedExperts::|PagedKv::)"
 )
 pytestmark = [pytest.mark.oracle, pytest.mark.timeout(300)]
