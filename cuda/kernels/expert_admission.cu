@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kAdmissionThreads, 1)
   const int slot = wanted ? slots.slot_of[first_key + self] : -1;
   if (slot >= 0) {
     slots.needed_by[slot] = uint32_t(number);
-    if (call.keep) slots.clock[slot] = number;
+    if (call.keep) slots.clock[slot] = number + 1;
   }
   int misses = 0;
   const bool miss = wanted && slot < 0;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kAdmissionThreads, 1)
     if (old >= 0) slots.slot_of[old] = -1;
     slots.owner[to] = first_key + e;
     slots.slot_of[first_key + e] = to;
-    slots.clock[to] = call.keep ? number : 1;
+    slots.clock[to] = call.keep ? number + 1 : 1;
     slots.needed_by[to] = uint32_t(number);
     call.extents[e] = reinterpret_cast<uint64_t>(slots.memory + to * slots.slot_bytes);
     call.misses[self] = {e, to};

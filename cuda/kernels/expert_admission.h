@@ -1,11 +1,13 @@
-// Which experts of a layer a call needs, which of them lie in slots of device memory, and where the others go: one block.
+// Which experts of a layer a call needs, which of them lie in slots of device memory, and where the others go: one
+// block.
 //
-// Slots are equal and shared by all layers; the key of an expert is layer * experts + expert. A call (one range of experts of
-// one layer) finds the distinct experts of its range among the choices, in ascending order. Those that are in a slot are hits.
-// Each miss takes a slot that this call does not need: the ones with the lowest clocks, among equal clocks the lowest slots; the
-// i-th miss gets the i-th of them by slot number. So what lies where depends on the calls alone, on no timing.
-// A call that keeps (decode) sets the clock of every slot it needs to its own number. One that streams (prefill) leaves hits as
-// they are and gives its misses clock 1: the next call that streams takes those again, and what decode had used stays.
+// Slots are equal and shared by all layers; the key of an expert is layer * experts + expert. A call (one range of
+// experts of one layer) finds the distinct experts of its range among the choices, in ascending order. Those that are
+// in a slot are hits. Each miss takes a slot that this call does not need: the ones with the lowest clocks, among equal
+// clocks the lowest slots; the i-th miss gets the i-th of them by slot number. So what lies where depends on the calls
+// alone, on no timing. A call that keeps (decode) sets the clock of every slot it needs to its own number plus one. One
+// that streams (prefill) leaves hits as they are and gives its misses clock 1: the next call that streams takes those
+// again, and what decode had used stays.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -30,7 +30,7 @@ FT_DEV int admission_sum(int v, int* warps, int* total) {
 }
 
 // victims[0, count), ascending. Slots with needed_by == call are kept; there are at least `count` others.
-// The count-th smallest clock is found digit by digit from the top; call_number is above every clock.
+// The count-th smallest clock is found digit by digit from the top; call_number is not below the clock of any of these.
 FT_DEV void choose_victims(const ExpertSlotsView& slots, uint64_t call_number, int count, int* victims, int* warps) {
   FT_SHARED(int, histogram, [kDigits]);
   FT_SHARED(int, found, [2]);  // the digit, and how many to take of it

@@ -16,7 +16,8 @@ FT_DEV uint64_t source_of(const AdmissionCall& call, const uint64_t* sources, in
 
 // A piece is 16 KB of an extent; blocks take them in turn.
 __global__ void __launch_bounds__(kGatherThreads)
-    gather_experts(const ExpertSlotsView slots, const AdmissionCall call, const uint64_t* sources, int64_t extent_bytes) {
+    gather_experts(const ExpertSlotsView slots, const AdmissionCall call, const uint64_t* sources,
+                   int64_t extent_bytes) {
   const int self = int(threadIdx.x), misses = *call.miss_count;
   if (misses == 0) return;
   const uint32_t number = uint32_t(slots.counters->calls);
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(kGatherThreads)
     uint4 words[kLoads];
 #pragma unroll
     for (int n = 0; n < kLoads; n++)
-      if (begin + n * kGatherThreads * 16 < extent_bytes) words[n] = load16_stream(from + begin + n * kGatherThreads * 16);
+      if (begin + n * kGatherThreads * 16 < extent_bytes)
+        words[n] = load16_stream(from + begin + n * kGatherThreads * 16);
 #pragma unroll
     for (int n = 0; n < kLoads; n++)
       if (begin + n * kGatherThreads * 16 < extent_bytes) store16(to + begin + n * kGatherThreads * 16, words[n]);
@@ -58,7 +60,8 @@ __global__ void release_experts(const ExpertSlotsView slots, MailboxView* mailbo
 
 cudaError_t launch_gather_experts(const ExpertSlotsView& slots, const AdmissionCall& call, const uint64_t* sources,
                                   int64_t extent_bytes, cudaStream_t stream) {
-  if (extent_bytes % 16 != 0 || extent_bytes > slots.slot_bytes || (!call.mailbox && !sources)) return cudaErrorInvalidValue;
+  if (extent_bytes % 16 != 0 || extent_bytes > slots.slot_bytes || (!call.mailbox && !sources))
+    return cudaErrorInvalidValue;
   FT_LAUNCH((gather_experts), dim3(kGatherBlocks), dim3(kGatherThreads), 0, stream, slots, call, sources, extent_bytes);
   return cudaGetLastError();
 }

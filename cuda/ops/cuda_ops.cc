@@ -1,6 +1,7 @@
 // Construction, memory and weights.
 #include "cuda/ops/cuda_ops.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -42,11 +43,11 @@ CudaOps::CudaOps(const DeviceOptions& options, const HostServices& host, Stream 
       weights_(account_, options.expert_slots > 0),
       graphs_(stream_.get()),
       samplers_(account_, stream_.get(), uploads_),
-      experts_(account_, stream_.get(), uploads_) {}
+      experts_(account_, stream_.get(), uploads_),
+      slots_(account_, stream_.get()) {}
 
 CudaOps::~CudaOps() {
-  use_device();
-  cudaStreamSynchronize(stream_.get());
+  use_device();  // for the members, which wait for the stream
 }
 
 Status CudaOps::start() {
@@ -139,8 +140,21 @@ Status CudaOps::reserve(const OpsLimits& limits, const ModelSpec& spec) {
   FT_RETURN_IF_ERROR(samplers_.reserve(limits.sampler_slots, vocab));
   FT_RETURN_IF_ERROR(upload_ropes());
   FT_RETURN_IF_ERROR(reserve_sampled(limits.max_rows));
+  expert_layers_ = max_experts_ = 0;
+  for (const LayerSpec& layer : spec.layers)
+    for (const SublayerSpec& s : layer.sublayers)
+      if (s.kind == SublayerKind::kMoe) expert_layers_++, max_experts_ = std::max(max_experts_, s.moe.experts);
+  // A set's number is its resolver's: of the layers with experts, or of all.
+  expert_layers_ = std::max(expert_layers_, int(spec.layers.size()));
+  if (options_.expert_slots > 0 && max_experts_ > 0) FT_RETURN_IF_ERROR(resize_expert_slots(options_.expert_slots));
   reserved_ = true;
   return {};
+}
+
+Status CudaOps::resize_expert_slots(int slots) {
+  use_device();
+  graphs_.clear();  // they hold the old slots' addresses
+  return slots_.resize(slots, weights_.max_extent_bytes(), expert_layers_, max_experts_);
 }
 
 Status CudaOps::reserve_sampled(int rows) {

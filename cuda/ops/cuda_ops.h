@@ -19,6 +19,7 @@
 #include "cuda/ops/scratch.h"
 #include "cuda/ops/weight_store.h"
 #include "cuda/runtime/event.h"
+#include "cuda/runtime/expert_slots.h"
 #include "cuda/runtime/graph_cache.h"
 #include "cuda/runtime/step_block.h"
 #include "cuda/runtime/upload_ring.h"
@@ -43,6 +44,9 @@ class CudaOps final : public Ops {
   // For tests of the device itself.
   CudaStats stats() const { return stats_; }
   void use_graphs(bool use) { use_graphs_ = use; }
+  const ExpertSlots& expert_slots() const { return slots_; }
+  // Between steps: other slots, all of them empty.
+  Status resize_expert_slots(int slots);
 
   Result<uint8_t*> open(const PackedTensorInfo& info) override;
   Status commit(const PackedTensorInfo& info) override;
@@ -91,6 +95,7 @@ class CudaOps final : public Ops {
   struct Pending {
     uint64_t ticket = 0;
     int ring = -1;   // of a step: where its results lie
+    uint64_t slot_calls = 0;  // of a step: ExpertSlots::take_error() up to here; 0 = none
     Event done;
     Status error;
     std::vector<SampleDelivery> samples;
@@ -123,8 +128,10 @@ class CudaOps final : public Ops {
   Result<PinnedBuffer> spare_pinned(size_t bytes);
   // Gate and up biases as the interleaved matrix has its rows.
   const float* interleaved_bias(RecordedStep& step, Tensor gate, Tensor up, int inner);
-  // The addresses of a layer's experts, [experts] in device memory when the launches after it run; 0 where there is none.
-  Result<const uint64_t*> expert_addresses(RecordedStep& step, const ExpertSet& experts, const ExpertChoice& choice);
+  // Where the experts of a set are: a table of addresses in device memory; null: only its resolver knows.
+  Result<const uint64_t*> expert_table(const ExpertSet& experts);
+  // The matmuls of the choice's range of experts; their outputs stay apart.
+  void record_experts(RecordedStep& step, const ExpertChoice& choice, const ExpertLayout& layout, Tensor x, float* outputs);
   // Tokens of the rows that a step samples, on the device. Grows.
   Status reserve_sampled(int rows);
 
@@ -159,6 +166,8 @@ class CudaOps final : public Ops {
   std::vector<Event> spare_events_;
   std::vector<PinnedBuffer> spare_pinned_;
   CudaStats stats_;
+  int expert_layers_ = 0, max_experts_ = 0;
+  ExpertSlots slots_;  // last: it ends what the stream may still wait for
 };
 
 }  // namespace freetoken::cuda

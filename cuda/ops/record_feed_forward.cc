@@ -163,33 +163,60 @@ void CudaOps::moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const Expert
                               << part.begin << part.end << int(layout.gate_format) << int(layout.up_format)
                               << int(layout.down_format) << layout.gate_offset << layout.up_offset << layout.down_offset
                               << layout.inner << out;
+  const Result<const uint64_t*> table = expert_table(experts);
+  if (!table.ok()) return check.that(table.status());
   ExpertChoice choice{.expert = state.ids.as<int32_t>(),
                       .rows = x.rows,
                       .ranks = spec.experts_per_token,
                       .experts = spec.experts,
                       .begin = part.begin,
                       .end = part.end,
-                      .extents = nullptr};
-  const Result<const uint64_t*> extents = expert_addresses(*step, experts, choice);
-  if (!extents.ok()) return check.that(extents.status());
-  choice.extents = *extents;
+                      .extents = *table};
+  float* outputs = scratch_.outputs(lane);
+  if (options_.expert_slots == 0) {
+    record_experts(*step, choice, layout, x, outputs);
+  } else {
+    check.that(experts.layer >= 0 && experts.layer < expert_layers_, "a layer of experts that reserve() was not told of");
+    if (!check.ok()) return;
+    KeyWriter(step->key, "slots") << slots_.epoch() << *table;
+    choice.extents = slots_.extents();
+    const auto rounds = slots_.rounds(part.begin, part.end, entries, !experts_grouped(x.rows));
+    step->slot_rounds += int(rounds.size());
+    for (const SlotRound& round : rounds) {
+      record(*step, "moe", [=, this, sources = *table, layer = experts.layer](const StepContext& c) {
+        return slots_.enqueue(layer, choice.expert, entries, round, sources, layout.bytes, c.stream);
+      });
+      choice.begin = round.begin;
+      choice.end = round.end;
+      record_experts(*step, choice, layout, x, outputs);
+    }
+  }
+  if (part.end < spec.experts) return;
+  record(*step, "moe", [=, weights = state.weights.as<float>()](const StepContext& c) {
+    return launch_combine_experts(outputs, out_stride, weights, choice.rows, choice.ranks, layout.hidden, floats(out), stride(out),
+                                  c.stream);
+  });
+}
 
+void CudaOps::record_experts(RecordedStep& step, const ExpertChoice& choice, const ExpertLayout& layout, Tensor x, float* outputs) {
+  const int entries = choice.entries();
+  const int64_t inner_stride = scratch_stride(layout.inner), out_stride = scratch_stride(layout.hidden);
   const bool grouped = experts_grouped(x.rows);
-  const ExpertGroups groups = grouped ? expert_groups(scratch_.groups.data(), entries, spec.experts) : ExpertGroups{};
+  const ExpertGroups groups = grouped ? expert_groups(scratch_.groups.data(), entries, choice.experts) : ExpertGroups{};
   if (grouped)
-    record(*step, "moe", [=](const StepContext& c) { return launch_group_experts(choice, groups, c.stream); });
-  float *result = scratch_.inner.as<float>(), *wide = scratch_.wide.as<float>(), *outputs = scratch_.outputs(lane);
+    record(step, "moe", [=](const StepContext& c) { return launch_group_experts(choice, groups, c.stream); });
+  float *result = scratch_.inner.as<float>(), *wide = scratch_.wide.as<float>();
   const Rows in{floats(x), stride(x)};
   const ExpertMatrix gate{layout.gate_format, layout.gate_offset, layout.inner, layout.hidden};
   const ExpertMatrix down{layout.down_format, layout.down_offset, layout.hidden, layout.inner};
   if (layout.up_offset < 0) {
-    record(*step, "moe", [=](const StepContext& c) {
+    record(step, "moe", [=](const StepContext& c) {
       return launch_expert_gated(choice, grouped ? &groups : nullptr, gate, in, result, inner_stride, c.stream);
     });
   } else {
     const ExpertMatrix up{layout.up_format, layout.up_offset, layout.inner, layout.hidden};
     float* ups = wide + entries * inner_stride;
-    record(*step, "moe", [=](const StepContext& c) {
+    record(step, "moe", [=](const StepContext& c) {
       const ExpertGroups* in_groups = grouped ? &groups : nullptr;
       cudaError_t error = launch_expert_linear(choice, in_groups, gate, in, EntryInput::kRow, wide, inner_stride, c.stream);
       if (error == cudaSuccess)
@@ -198,21 +225,19 @@ void CudaOps::moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const Expert
       return launch_gated_rows({wide, inner_stride}, {ups, inner_stride}, entries, layout.inner, result, inner_stride, c.stream);
     });
   }
-  record(*step, "moe", [=](const StepContext& c) {
+  record(step, "moe", [=](const StepContext& c) {
     return launch_expert_linear(choice, grouped ? &groups : nullptr, down, {result, inner_stride}, EntryInput::kEntry, outputs,
                                 out_stride, c.stream);
   });
-  if (part.end < spec.experts) return;
-  record(*step, "moe", [=, weights = state.weights.as<float>()](const StepContext& c) {
-    return launch_combine_experts(outputs, out_stride, weights, choice.rows, choice.ranks, layout.hidden, floats(out), stride(out),
-                                  c.stream);
-  });
 }
 
-Result<const uint64_t*> CudaOps::expert_addresses(RecordedStep&, const ExpertSet& experts, const ExpertChoice&) {
+Result<const uint64_t*> CudaOps::expert_table(const ExpertSet& experts) {
   const std::span<const uint64_t> resident = experts.resolver->resident(experts.layer);
-  if (resident.empty()) return Unsupported("experts that are not resident");
-  return experts_.resident(experts, resident);
+  if (!resident.empty()) return experts_.resident(experts, resident);
+  if (options_.expert_slots == 0)
+    return Unsupported("the CUDA backend computes experts that come through a resolver in expert slots only, and there are none");
+  FT_RETURN_IF_ERROR(slots_.use_resolver(experts.resolver));
+  return static_cast<const uint64_t*>(nullptr);
 }
 
 }  // namespace freetoken::cuda

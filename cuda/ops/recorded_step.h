@@ -56,6 +56,7 @@ struct RecordedStep {
   int last_position = -1;
   int max_token = -1;
   bool capturable = true;
+  int slot_rounds = 0;             // calls of ExpertSlots
   ShapeKey key;
   std::vector<Launch> launches;
   std::vector<SampleDelivery> samples;

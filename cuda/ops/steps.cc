@@ -152,6 +152,7 @@ Ticket CudaOps::end_step(Queue&) {
   step_.open = false;
   pending.ring = ring_;
   pending.error = step_.error.ok() ? run(step_, ring_) : step_.error;
+  if (step_.slot_rounds > 0 && step_.error.ok()) pending.slot_calls = slots_.count_calls(step_.slot_rounds);
   if (step_.sampled_rows > 0) last_sampled_rows_ = step_.sampled_rows;
   pending.samples = std::move(step_.samples);
   pending.bytes = std::move(step_.reads);
@@ -185,6 +186,9 @@ void CudaOps::retire() {
   if (work.done.get()) {
     const Status done = work.done.synchronize();
     if (status.ok()) status = done;
+    // Whatever else went wrong: an error of this step's experts must not be taken for a later one's.
+    if (work.slot_calls > 0)
+      if (const Status experts = slots_.take_error(work.slot_calls); status.ok()) status = experts;
     spare_events_.push_back(std::move(work.done));
   }
   if (status.ok()) {

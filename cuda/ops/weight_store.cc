@@ -112,6 +112,7 @@ Result<uint8_t*> WeightStore::open_extent(const ExtentInfo& info) {
     staged_[info.name] = std::move(staging);
   }
   extents_[info.name] = extent;
+  max_extent_bytes_ = std::max(max_extent_bytes_, int64_t(info.bytes));
   return data;
 }
 

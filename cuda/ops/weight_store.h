@@ -32,6 +32,7 @@ class WeightStore {
   const ExpertLayout* expert_layout(const std::string& extent) const;
   uint64_t extent_address(const std::string& extent) const;
   int64_t bytes() const { return bytes_; }
+  int64_t max_extent_bytes() const { return max_extent_bytes_; }
 
  private:
   static constexpr size_t kSlabBytes = size_t(64) << 20;
@@ -68,7 +69,7 @@ class WeightStore {
   std::map<std::string, Staging> staged_;   // opened and not yet committed
   std::map<std::string, std::pair<PackedTensorInfo, uint64_t>> tensors_;
   std::map<std::string, Extent> extents_;   // address 0: not yet committed
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0, max_extent_bytes_ = 0;
 };
 
 }  // namespace freetoken::cuda

@@ -18,8 +18,9 @@ ExpertSlots::~ExpertSlots() {
 
 Status ExpertSlots::resize(int slots, int64_t slot_bytes, int layers, int experts) {
   if (slots <= 0 || slot_bytes <= 0 || layers <= 0 || experts <= 0)
-    return InvalidArgument("expert slots: " + std::to_string(slots) + " slots of " + std::to_string(slot_bytes) + " bytes for " +
-                           std::to_string(layers) + " layers of " + std::to_string(experts) + " experts");
+    return InvalidArgument("expert slots: " + std::to_string(slots) + " slots of " + std::to_string(slot_bytes) +
+                           " bytes for " + std::to_string(layers) + " layers of " + std::to_string(experts) +
+                           " experts");
   if (experts > kMaxAdmittedExperts)
     return Unsupported(std::to_string(experts) + " experts in a layer, but expert slots take at most " +
                        std::to_string(kMaxAdmittedExperts));
@@ -30,18 +31,22 @@ Status ExpertSlots::resize(int slots, int64_t slot_bytes, int layers, int expert
   tables_ = {};
   const size_t slot_count = size_t(slots), keys = size_t(layers) * size_t(experts), of_layer = size_t(experts);
   const int64_t stride = int64_t(align_up(size_t(slot_bytes), 256));
-  FT_ASSIGN_OR_RETURN(memory_, DeviceBuffer::allocate(account_, std::to_string(slots) + " expert slots", slot_count * size_t(stride)));
+  const std::string what = "the tables of expert slots";
+  FT_ASSIGN_OR_RETURN(memory_, DeviceBuffer::allocate(account_, std::to_string(slots) + " expert slots",
+                                                      slot_count * size_t(stride)));
   // clock, owner, needed_by, slot_of
-  FT_ASSIGN_OR_RETURN(tables_, DeviceBuffer::allocate(account_, "the tables of expert slots",
-                                                      slot_count * (sizeof(uint64_t) + 2 * sizeof(int32_t)) + keys * sizeof(int32_t)));
-  FT_ASSIGN_OR_RETURN(extents_, DeviceBuffer::allocate(account_, "the tables of expert slots", of_layer * sizeof(uint64_t)));
-  FT_ASSIGN_OR_RETURN(misses_, DeviceBuffer::allocate(account_, "the tables of expert slots",
-                                                      of_layer * sizeof(ExpertMiss) + sizeof(int32_t)));
+  const size_t table_bytes = slot_count * (sizeof(uint64_t) + 2 * sizeof(int32_t)) + keys * sizeof(int32_t);
+  const size_t miss_bytes = of_layer * sizeof(ExpertMiss) + sizeof(int32_t);
+  FT_ASSIGN_OR_RETURN(tables_, DeviceBuffer::allocate(account_, what, table_bytes));
+  FT_ASSIGN_OR_RETURN(extents_, DeviceBuffer::allocate(account_, what, of_layer * sizeof(uint64_t)));
+  FT_ASSIGN_OR_RETURN(misses_, DeviceBuffer::allocate(account_, what, miss_bytes));
   if (counters_.bytes() == 0) {  // calls are counted over all sizes
-    FT_ASSIGN_OR_RETURN(counters_, DeviceBuffer::allocate(account_, "the tables of expert slots", sizeof(ExpertCounters)));
+    FT_ASSIGN_OR_RETURN(counters_, DeviceBuffer::allocate(account_, what, sizeof(ExpertCounters)));
     FT_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream_), "expert slots");
   }
-  ExpertSlotsView view{.slots = slots, .layers = layers, .experts = experts, .memory = memory_.data(), .slot_bytes = stride};
+  ExpertSlotsView view{.slots = slots, .layers = layers, .experts = experts};
+  view.memory = memory_.data();
+  view.slot_bytes = stride;
   view.clock = tables_.as<uint64_t>();
   view.owner = reinterpret_cast<int32_t*>(view.clock + slots);
   view.needed_by = reinterpret_cast<uint32_t*>(view.owner + slots);
@@ -75,9 +80,10 @@ Status ExpertSlots::use_resolver(ExpertResolver* resolver) {
   return {};
 }
 
-cudaError_t ExpertSlots::enqueue(int layer, const int32_t* choice, int entries, SlotRound round, const uint64_t* sources,
-                                 int64_t extent_bytes, cudaStream_t stream) const {
-  AdmissionCall call{.layer = layer, .choice = choice, .entries = entries, .begin = round.begin, .end = round.end, .keep = round.keep};
+cudaError_t ExpertSlots::enqueue(int layer, const int32_t* choice, int entries, SlotRound round,
+                                 const uint64_t* sources, int64_t extent_bytes, cudaStream_t stream) const {
+  AdmissionCall call{.layer = layer, .choice = choice, .entries = entries, .begin = round.begin, .end = round.end};
+  call.keep = round.keep;
   call.extents = extents_.as<uint64_t>();
   call.miss_count = miss_count_;
   call.misses = misses_.as<ExpertMiss>();
@@ -95,8 +101,9 @@ cudaError_t ExpertSlots::enqueue(int layer, const int32_t* choice, int entries, 
 Result<ExpertCounters> ExpertSlots::counters() const {
   ExpertCounters counters;
   if (counters_.bytes() == 0) return counters;
-  FT_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(&counters, counters_.data(), sizeof(counters), cudaMemcpyDeviceToHost, stream_),
-                          "counters of expert slots");
+  const cudaError_t error =
+      cudaMemcpyAsync(&counters, counters_.data(), sizeof(counters), cudaMemcpyDeviceToHost, stream_);
+  FT_CUDA_RETURN_IF_ERROR(error, "counters of expert slots");
   FT_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_), "waiting for the GPU");
   return counters;
 }

@@ -1,8 +1,8 @@
 // ExpertSlots: experts of all layers in equal slots of device memory, the least recently used one making room.
 //
-// One moe() is, for every one of rounds(): enqueue() with the round's range, then the matmuls of that range with extents() as
-// their table, all on one stream; then the sum over ranks. Everything may be captured. After resize() the addresses are others:
-// epoch() is part of a step's shape.
+// One moe() is, for every one of rounds(): enqueue() with the round's range, then the matmuls of that range with
+// extents() as their table, all on one stream; then the sum over ranks. Everything may be captured. After resize() the
+// addresses are others: epoch() is part of a step's shape.
 #pragma once
 #include <memory>
 #include <vector>
@@ -33,21 +33,23 @@ class ExpertSlots {
   uint64_t epoch() const { return epoch_; }
 
   // How to go through experts [begin, end) of a step of this shape. Does not depend on what the router will choose.
-  // Decode: one round, or as many as it takes when there are fewer slots than choices. Prefill (decode == false): rounds of a
-  // quarter of the slots at most, which stream: of the experts that decode uses, those in the other slots stay.
+  // Decode: one round, or as many as it takes when there are fewer slots than choices. Prefill (decode == false):
+  // rounds of a quarter of the slots at most, which stream: of the experts that decode uses, those in the other slots
+  // stay.
   std::vector<SlotRound> rounds(int begin, int end, int entries, bool decode) const;
 
   // Where experts come from that no address is known of. Called before enqueue(); the resolver outlives this.
   Status use_resolver(ExpertResolver* resolver);
 
-  // Everything that fills the slots of one round: on return, what comes next in the stream finds extents().
-  // choice: [entries], device. sources: [experts] addresses of pinned memory, in device memory; null: the resolver is asked.
+  // Everything that fills the slots of one round: on return, what comes next in the stream finds extents(). choice:
+  // [entries], device. sources: [experts] addresses of pinned memory, in device memory; null: the resolver is asked.
   cudaError_t enqueue(int layer, const int32_t* choice, int entries, SlotRound round, const uint64_t* sources,
                       int64_t extent_bytes, cudaStream_t stream) const;
-  const uint64_t* extents() const { return extents_.as<uint64_t>(); }  // [experts], of the last round; 0: not needed, or failed
+  // [experts], of the last round; 0: not needed, or failed
+  const uint64_t* extents() const { return extents_.as<uint64_t>(); }
 
-  // Calls of the device are numbered from 1 on. Per step: count_calls(rounds of the step) where it is launched, eager or as a
-  // graph, and take_error(of that number) when its event is there.
+  // Calls of the device are numbered from 1 on. Per step: count_calls(rounds of the step) where it is launched, eager
+  // or as a graph, and take_error(of that number) when its event is there.
   uint64_t count_calls(int rounds) { return calls_ += uint64_t(rounds); }
   Status take_error(uint64_t through_call) { return server_ ? server_->take_error(through_call) : Status(); }
   // Waits for the stream.

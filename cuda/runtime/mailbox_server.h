@@ -1,7 +1,7 @@
 // MailboxServer: the thread that answers what a device posts to its mailbox, by asking an ExpertResolver.
 //
-// The stream: admission (posts) -> wait for `answered` -> gather -> release. All calls of one stream share one mailbox, since
-// each has read its answers before the next one posts.
+// The stream: admission (posts) -> wait for `answered` -> gather -> release. All calls of one stream share one mailbox,
+// since each has read its answers before the next one posts.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -23,7 +23,8 @@ class MailboxServer {
   ~MailboxServer();
   MailboxServer(const MailboxServer&) = delete;
 
-  // From now on every post fails at once, so that the stream comes to its end. What the resolver was asked before is waited for.
+  // From now on every post fails at once, so that the stream comes to its end. What the resolver was asked before is
+  // waited for.
   void shut_down() { shut_down_ = true; }
   // The first failure in a call of at most this number; it and later ones up to there are forgotten.
   Status take_error(uint64_t through_call);

@@ -18,8 +18,9 @@ void wait_on_host(void* user) {
 StreamValues::StreamValues() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, kSince, cudaEnableDefault, &found) != cudaSuccess)
-    cudaGetLastError();
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, kSince, cudaEnableDefault, &found);
+  if (error != cudaSuccess) cudaGetLastError();
   if (found == cudaDriverEntryPointSuccess) wait_ = reinterpret_cast<Wait>(function);
 }
 

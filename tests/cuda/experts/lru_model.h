@@ -14,7 +14,11 @@ struct LruModel {
   std::vector<uint64_t> clock;
 
   LruModel(int slots, int layers_, int experts_)
-      : layers(layers_), experts(experts_), owner(size_t(slots), -1), slot_of(size_t(layers_ * experts_), -1), clock(size_t(slots), 0) {}
+      : layers(layers_),
+        experts(experts_),
+        owner(size_t(slots), -1),
+        slot_of(size_t(layers_ * experts_), -1),
+        clock(size_t(slots), 0) {}
 
   // The experts that missed, ascending.
   std::vector<int32_t> call(int layer, const std::vector<int32_t>& choice, int begin, int end, bool keep) {
@@ -31,12 +35,13 @@ struct LruModel {
         continue;
       }
       stay.insert(slot);
-      if (keep) clock[size_t(slot)] = calls;
+      if (keep) clock[size_t(slot)] = calls + 1;
     }
     std::vector<int32_t> victims;
     for (int32_t s = 0; s < int(owner.size()); s++)
       if (!stay.contains(s)) victims.push_back(s);
-    std::stable_sort(victims.begin(), victims.end(), [&](int32_t a, int32_t b) { return clock[size_t(a)] < clock[size_t(b)]; });
+    std::stable_sort(victims.begin(), victims.end(),
+                     [&](int32_t a, int32_t b) { return clock[size_t(a)] < clock[size_t(b)]; });
     victims.resize(missing.size());
     std::sort(victims.begin(), victims.end());
     for (size_t i = 0; i < missing.size(); i++) {
@@ -44,7 +49,7 @@ struct LruModel {
       if (key >= 0) slot_of[size_t(key)] = -1;
       key = layer * experts + missing[i];
       slot_of[size_t(key)] = victims[i];
-      clock[size_t(victims[i])] = keep ? calls : 1;
+      clock[size_t(victims[i])] = keep ? calls + 1 : 1;
     }
     hits += needed.size() - missing.size();
     misses += missing.size();

@@ -59,7 +59,8 @@ struct SlotsUnderTest {
     const ExpertCounters counters{.calls = first_call};
     model.calls = first_call;
     EXPECT_EQ(cudaMemcpy(slots.view().counters, &counters, sizeof(counters), cudaMemcpyHostToDevice), cudaSuccess);
-    for (int l = 0; l < experts.layers; l++) sources.push_back(std::make_unique<Device<uint64_t>>(experts.addresses(l)));
+    for (int l = 0; l < experts.layers; l++)
+      sources.push_back(std::make_unique<Device<uint64_t>>(experts.addresses(l)));
   }
 
   void choose(const std::vector<int32_t>& list) {
@@ -69,7 +70,8 @@ struct SlotsUnderTest {
     ASSERT_EQ(cudaMemcpy(choice.p, list.data(), list.size() * sizeof(int32_t), cudaMemcpyHostToDevice), cudaSuccess);
   }
   cudaError_t enqueue(int layer, int entries, SlotRound round, bool ask = false) {
-    return slots.enqueue(layer, choice.p, entries, round, ask ? nullptr : sources[size_t(layer)]->p, experts.bytes, stream.get());
+    const uint64_t* known = ask ? nullptr : sources[size_t(layer)]->p;
+    return slots.enqueue(layer, choice.p, entries, round, known, experts.bytes, stream.get());
   }
 
   // All tables and all bytes as the model has them, and the extents of the last call.
@@ -92,7 +94,8 @@ struct SlotsUnderTest {
     for (int e = 0; e < experts.experts; e++) {
       const bool needed = e >= round.begin && e < round.end && std::find(list.begin(), list.end(), e) != list.end();
       const int32_t slot = needed ? model.slot_of[size_t(layer * experts.experts + e)] : -1;
-      ASSERT_EQ(extents[size_t(e)], slot < 0 ? 0 : reinterpret_cast<uint64_t>(view.memory + slot * view.slot_bytes)) << "expert " << e;
+      const uint64_t expected = slot < 0 ? 0 : reinterpret_cast<uint64_t>(view.memory + slot * view.slot_bytes);
+      ASSERT_EQ(extents[size_t(e)], expected) << "expert " << e;
     }
   }
 };

@@ -1,5 +1,5 @@
-// An ExpertResolver that "reads" experts in random order after random delays, into memory that it scribbles over once they are
-// released; and that fails where it is told to. Complains of every call that the contract does not allow.
+// An ExpertResolver that "reads" experts in random order after random delays, into memory that it scribbles over once
+// they are released; and that fails where it is told to. Complains of every call that the contract does not allow.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -23,7 +23,11 @@ namespace freetoken::cuda {
 class SlowResolver final : public ExpertResolver {
  public:
   SlowResolver(const ExpertBytes& file, uint32_t seed, int delay_us)
-      : file_(file), delay_us_(delay_us), rng_(seed), ram_(size_t(file.experts) * size_t(file.bytes)), reader_([this] { read(); }) {}
+      : file_(file),
+        delay_us_(delay_us),
+        rng_(seed),
+        ram_(size_t(file.experts) * size_t(file.bytes)),
+        reader_([this] { read(); }) {}
   ~SlowResolver() override {
     {
       const std::lock_guard lock(mutex_);
@@ -38,7 +42,8 @@ class SlowResolver final : public ExpertResolver {
     const std::lock_guard lock(mutex_);
     EXPECT_EQ(layer_, -1) << "posted before the last layer was released";
     EXPECT_FALSE(experts.empty());
-    EXPECT_TRUE(std::adjacent_find(experts.begin(), experts.end(), std::greater_equal<>()) == experts.end()) << "not ascending";
+    const auto unordered = std::adjacent_find(experts.begin(), experts.end(), std::greater_equal<>());
+    EXPECT_TRUE(unordered == experts.end()) << "not ascending";
     layer_ = layer;
     posts++;
     queue_.assign(experts.begin(), experts.end());
@@ -66,7 +71,9 @@ class SlowResolver final : public ExpertResolver {
 
   std::set<int> failing, computed_here;  // keys
   std::atomic<int> posts{0}, releases{0};
-  std::function<void(int key, uint8_t* to)> read_extent = [this](int key, uint8_t* to) { std::copy_n(file_.of(key), file_.bytes, to); };
+  std::function<void(int key, uint8_t* to)> read_extent = [this](int key, uint8_t* to) {
+    std::copy_n(file_.of(key), file_.bytes, to);
+  };
   std::atomic<bool> waiting{false}, hold{false};  // hold: reads nothing
 
  private:
@@ -84,7 +91,8 @@ class SlowResolver final : public ExpertResolver {
       read_extent(key, to);
       lock.lock();
       ExpertAnswer answer{.kind = ExpertAnswer::Kind::kAddress, .address = reinterpret_cast<uint64_t>(to)};
-      if (failing.contains(key)) answer = {.kind = ExpertAnswer::Kind::kFailed, .error = IoError("cannot read expert " + std::to_string(key))};
+      if (failing.contains(key))
+        answer = {.kind = ExpertAnswer::Kind::kFailed, .error = IoError("cannot read expert " + std::to_string(key))};
       if (computed_here.contains(key)) answer = {.kind = ExpertAnswer::Kind::kComputeHere};
       answers_[e] = answer;
       changed_.notify_all();

@@ -1,5 +1,5 @@
-// A tiny qwen3_moe whose experts lie in a file: slots for a quarter of them, reads that end late and in any order. Tokens and
-// logits are those of the same device with all experts in its memory, bit for bit.
+// A tiny qwen3_moe whose experts lie in a file: slots for a quarter of them, reads that end late and in any order.
+// Tokens and logits are those of the same device with all experts in its memory, bit for bit.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -39,7 +39,8 @@ struct ExpertFile {
   ~ExpertFile() { std::fclose(file); }
   void take(const Ops& ops, int64_t* bytes) {
     for (int key = 0; key < kLayers * kExperts; key++) {
-      const std::string name = "layers." + std::to_string(key / kExperts) + ".1.experts." + std::to_string(key % kExperts);
+      const int layer = key / kExperts, expert = key % kExperts;
+      const std::string name = "layers." + std::to_string(layer) + ".1.experts." + std::to_string(expert);
       ASSERT_NE(ops.expert_layout(name), nullptr);
       *bytes = ops.expert_layout(name)->bytes;
       uint8_t* extent = reinterpret_cast<uint8_t*>(ops.extent_address(name));
@@ -65,8 +66,8 @@ class DiskExperts : public ::testing::TestWithParam<WeightFormat> {
 
   void SetUp() override {
     std::mt19937 rng(31);
-    for (const int length : {45, 3, 17}) {
-      requests.push_back(make_request(random_prompt(length, rng), 12));
+    for (const int length : {20, 3}) {
+      requests.push_back(make_request(random_prompt(length, rng), 8));
       requests.back().logits = LogitsMode::kSampled;
     }
   }
@@ -87,7 +88,7 @@ class DiskExperts : public ::testing::TestWithParam<WeightFormat> {
       int64_t bytes = 0;
       file.take(*made, &bytes);
       sizes = std::make_unique<cuda::ExpertBytes>(kLayers, kExperts, bytes, seed);
-      resolver = std::make_unique<cuda::SlowResolver>(*sizes, seed, 400);
+      resolver = std::make_unique<cuda::SlowResolver>(*sizes, seed, 100);
       resolver->read_extent = [this, bytes](int key, uint8_t* to) {
         EXPECT_EQ(pread(fileno(file.file), to, size_t(bytes), key * bytes), bytes);
       };
@@ -111,7 +112,7 @@ TEST_P(DiskExperts, TheBitsOfResidentOnes) {
     TinyEngine resident(spec, weights, setup);
     expected = run_all(resident);
   }
-  for (const uint32_t seed : {0u, 1u, 2u}) {
+  for (const uint32_t seed : {0u, 1u}) {
     emu::reseed(seed);
     TinyEngine gpu(spec, weights, from_file(seed));
     const std::vector<Outcome> got = run_all(gpu);
