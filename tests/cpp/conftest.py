@@ -48,7 +48,7 @@ class Executable(pytest.Collector):
         super().__init__(**kw)
         self.executable = executable
         self.device = device
-        if name.startswith("cuda_"):  # tests/cuda, on the emulator
+        if self.name.startswith("cuda_"):  # tests/cuda, on the emulator
             self.add_marker(pytest.mark.emulator)
         self.lacking = lacking
         self.results: dict[str, gtest.CaseResult] | None = None

@@ -7,6 +7,7 @@ gives the dense model's answer, while a gate of one expert with a down of anothe
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ def build(dense_path: str, target: str, progress: Progress) -> None:
     model = open_gguf(dense_path)
     data = np.memmap(dense_path, dtype=np.uint8, mode="r")
     temporary = partial_path(target)
+    logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)  # it tells of every write
     writer = gguf.GGUFWriter(temporary, "llama")
     for key, value in model.metadata.items():
         if key != "general.architecture":

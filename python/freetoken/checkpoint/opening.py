@@ -38,10 +38,9 @@ def open_model(
         if is_ftw(folder):
             _no_overrides(hf_overrides, model)
             return open_ftw(folder)
-        gguf = None if os.path.exists(os.path.join(folder, "config.json")) else _only_gguf(folder)
-        if gguf is None:
+        if os.path.lexists(os.path.join(folder, "config.json")):
             return open_directory(folder, os.path.basename(folder), hf_overrides)
-        model = gguf
+        model = _only_gguf(folder)
     if os.path.exists(model) or model.endswith(".gguf"):
         if not os.path.lexists(model):
             raise ModelError(model, "", "no such file")
@@ -63,10 +62,12 @@ def _gguf_name(path: str) -> str:
     return re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", os.path.basename(path))
 
 
-def _only_gguf(folder: str) -> str | None:
-    """The first file of the only GGUF model in `folder`."""
+def _only_gguf(folder: str) -> str:
+    """The first file of the only GGUF model in `folder`, which has no config.json."""
     paths = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".gguf"))
     firsts = {split_paths(path)[0] for path in paths}
     if len(firsts) > 1:
         raise ModelError(folder, "", f"holds {len(firsts)} GGUF models: give the path of one, such as {paths[0]}")
-    return firsts.pop() if firsts else None
+    if not firsts:
+        raise ModelError(folder, "", "no model: neither config.json and safetensors, nor a .gguf, nor an FTW manifest")
+    return firsts.pop()

@@ -1,4 +1,4 @@
-"""Writes matmul_nvfp4_vectors.h: NVFP4 by torch's own e4m3 and by the published table of e2m1, for matmul_nvfp4_test.cc.
+"""Writes matmul_nvfp4_vectors.h: NVFP4 by torch's own e4m3 and the published table of e2m1.
 
 python tests/cuda/kernels/make_nvfp4_vectors.py > tests/cuda/kernels/matmul_nvfp4_vectors.h
 """
