@@ -79,7 +79,7 @@ def _origins(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 
 @click.command(cls=ServeCommand, short_help="serve a model over HTTP", context_settings={"max_content_width": 110})
 @click.option("--model", "--model-path", "model", required=True, metavar="MODEL",
-              help="demo, demo-dense, a .gguf file, a directory (safetensors, GGUF, FTW) or a hub id (owner/name)")  # fmt: skip
+              help="demo, demo-dense, a .gguf file, a directory, an FTW directory, a hub id (owner/name)")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", metavar="N", type=NumberType(0, 65535), default=1919, show_default=True, help="0: any free one")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
