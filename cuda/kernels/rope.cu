@@ -29,6 +29,7 @@ FT_DEV void prepare_head(const float* from, int dim, const HeadNorm& norm, const
     float squares = 0.0f;
     for (int d = lane; d < dim; d += 32) squares = fmaf(from[d], from[d], squares);
     inverse = 1.0f / sqrtf(warp_sum(squares) / float(dim) + norm.eps);
+    __syncwarp();  // all lanes have read before the first one puts
   }
   const auto normed = [&](int d) {
     if (!norm.rms) return from[d];
