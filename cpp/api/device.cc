@@ -28,9 +28,9 @@ Result<std::unique_ptr<Ops>> open_cpu(DeviceOptions options) {
 
 Result<OpenedDevice> open_device(const LoadOptions& load, DeviceOptions options) {
   OpenedDevice opened;
-  if (load.expert_slots > 0)
-    return Unsupported("expert_slots is " + std::to_string(load.expert_slots) +
-                       ", but experts outside a GPU's memory are not finished in this version; leave it at 0");
+  if (load.expert_slots > 0 && load.device == DeviceMode::kCpu && load.device_library.empty())
+    return InvalidArgument("expert_slots is " + std::to_string(load.expert_slots) +
+                           ", but the CPU keeps all experts in its memory; leave it at 0 or choose the device cuda");
   if (!load.device_library.empty()) {
     FT_ASSIGN_OR_RETURN(opened.ops, open_library(load.device_library, options));
     return opened;

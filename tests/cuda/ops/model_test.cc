@@ -297,6 +297,44 @@ TEST_P(CudaModel, NoScheduleChangesABit) {
   emu::reseed(0);
 }
 
+// A quarter of all experts in slots of device memory, and fewer, the others in pinned memory: the bits of all of them
+// resident.
+TEST_P(CudaModel, ExpertSlotsChangeNoBit) {
+  std::vector<Request> requests;
+  for (auto& p : prompts({45, 3, 17})) requests.push_back(greedy_with_logits(std::move(p), 16));
+  std::vector<Outcome> expected;
+  for (const int slots : {0, 4, 2, 1}) {
+    cuda::CudaOps* ops = nullptr;
+    EngineSetup setup;
+    setup.drafts = false;
+    setup.wrap = [&](std::unique_ptr<Ops>) {
+      auto made = make_cuda(std::vector<uint8_t>(size_t(spec.vocab), 1), slots);
+      ops = made.get();
+      weights.fill(*made);
+      return made;
+    };
+    TinyEngine gpu(spec, weights, setup);
+    std::vector<Outcome> got = run_all(gpu, requests);
+    if (slots == 0) {
+      expected = std::move(got);
+      continue;
+    }
+    for (size_t i = 0; i < got.size(); i++) expect_same(got[i], expected[i], "with expert slots");
+    // Steps whose logits are read are not captured.
+    for (size_t i = 0; i < requests.size(); i++) {
+      Request captured = requests[i];
+      captured.logits = LogitsMode::kNone;
+      EXPECT_EQ(run_all(gpu, {captured})[0].tokens, expected[i].tokens);
+    }
+    gpu.engine->shutdown();
+    EXPECT_GT(ops->stats().replays, 0);
+    const auto counters = ops->expert_slots().counters();
+    ASSERT_TRUE(counters.ok()) << counters.status().message();
+    EXPECT_GT(counters->misses, 0u);
+  }
+}
+
+// Other slots, and other pages: what was captured before is not replayed.
 TEST_P(CudaModel, AnotherSizeIsCapturedAgain) {
   std::mt19937 rng(23);
   auto made = make_cuda(std::vector<uint8_t>(size_t(spec.vocab), 1), 4);
