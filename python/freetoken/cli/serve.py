@@ -164,8 +164,8 @@ def choose_device(options: ServeOptions, core: Any, display: Any) -> ServeOption
     if options.device == "cuda":
         display.error(f"--device cuda: {report['message']}")
         return None
-    if report["problem"] == "missing" and not report["asked_for"]:
-        _LOG.info("device cpu: %s", report["message"])  # most installations
+    if report["problem"] == "missing" and not report["asked_for"] and not options.expert_slots:
+        _LOG.info("device cpu: %s", report["message"])  # most installations; nothing was asked of a GPU
     else:
         display.warning(f"device cpu: {report['message']}")
     return replace(options, device="cpu", expert_slots=0)

@@ -42,22 +42,22 @@ class StreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watcher = asyncio.ensure_future(until_disconnect(receive))
-        pump = None
+        pump = _Pump(self._group, self._answer, scope.get(RAW_SEND, send), self._keep_alive_s)
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            pump = _Pump(self._group, self._answer, scope.get(RAW_SEND, send), self._keep_alive_s)
+            pump.start()
             await asyncio.wait({pump.ended, watcher}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if pump is not None:
-                pump.close()
+            pump.close()
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
             self._group.cancel()
-        if pump.ended.done() and not pump.ended.cancelled() and (error := pump.ended.exception()):
-            if not isinstance(error, OSError):  # the client left while we wrote
-                raise error
-        elif pump.ended.done():
+        if pump.ended.cancelled():  # the client left
+            return
+        if (error := pump.ended.exception()) is None:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif not isinstance(error, OSError):  # it left while we wrote
+            raise error
 
 
 class _Pump:
@@ -72,16 +72,20 @@ class _Pump:
         self._last = False  # the answer's last frame was made
         self._blocked: asyncio.Future[None] | None = None  # a write that waits for the client to read
         self._wrote_at = self._loop.time()
-        self._timer = self._loop.call_later(keep_alive_s, self._on_silence)
+        self._timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        group.listen(self._on_events)
-        self._write(answer.opening())
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(self._keep_alive_s, self._on_silence)
+        self._group.listen(self._on_events)
+        self._write(self._answer.opening())
         self._on_events()
 
     def close(self) -> None:
-        """Writes no more."""
+        """Writes no more; an `ended` that is not done is cancelled."""
         self._group.listen(None)
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._blocked is not None:
             self._blocked.cancel()
         self.ended.cancel()
