@@ -1,10 +1,15 @@
 // Engine as a Python class. The engine thread never takes the GIL: events wait in a queue behind an eventfd.
+// Where the engine computes on every core, a step's events are let out before the next step begins: otherwise the thread that
+// writes them to the sockets loses its core to that step for a tick of the system's scheduler (4 ms). The work is the same.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "bindings.h"
 
@@ -21,14 +26,29 @@ class EventQueue final : public EventSink {
   EventQueue() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
   ~EventQueue() override { close(fd_); }
   void on_event(Event&& event) override {
-    const int64_t now_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                               std::chrono::steady_clock::now().time_since_epoch()).count();
+    const int64_t time_us = now_us();
     const std::lock_guard lock(mutex_);
-    events_.push_back({std::move(event), now_us});
+    events_.push_back({std::move(event), time_us});
   }
   void on_step_end() override {
+    const int64_t step_us = now_us() - step_began_us_;
+    {
+      const std::lock_guard lock(mutex_);
+      delivered_ = false;
+    }
     const uint64_t one = 1;
     (void)!write(fd_, &one, sizeof one);
+    std::unique_lock lock(mutex_);
+    if (waits_)
+      delivery_.wait_for(lock, std::chrono::microseconds(std::min(step_us / kWaitShare, kMostWaitUs)), [&] { return delivered_; });
+    step_began_us_ = now_us();
+  }
+  // What take() gave is on its way to the clients. The first call switches the waiting on.
+  void delivered(bool wait) {
+    const std::lock_guard lock(mutex_);
+    waits_ = wait;
+    delivered_ = true;
+    delivery_.notify_one();
   }
   std::vector<TimedEvent> take() {
     uint64_t count;
@@ -41,9 +61,19 @@ class EventQueue final : public EventSink {
   int fd() const { return fd_; }
 
  private:
+  // A reader that is busy with something else costs a step at most this much.
+  static constexpr int64_t kWaitShare = 16, kMostWaitUs = 3000;
+
+  static int64_t now_us() {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
   int fd_;
+  int64_t step_began_us_ = now_us();  // engine thread only
   std::mutex mutex_;
   std::vector<TimedEvent> events_;
+  std::condition_variable delivery_;
+  bool waits_ = false, delivered_ = false;
 };
 
 class PyEngine {
@@ -66,7 +96,9 @@ class PyEngine {
       status = Engine::load(std::move(options), engine->queue_, &engine->engine_);
     }
     raise_if_error(status);
-    engine->vocab_ = engine->engine_->stats().vocab;
+    const EngineStats stats = engine->engine_->stats();
+    engine->vocab_ = stats.vocab;
+    engine->uses_all_cores_ = stats.device == "cpu" && stats.threads >= int(std::thread::hardware_concurrency());
     return engine;
   }
   ~PyEngine() { shutdown(); }
@@ -82,6 +114,7 @@ class PyEngine {
     for (const TimedEvent& timed : queue_->take()) list.append(event_to_python(timed.event, vocab_, timed.time_us));
     return list;
   }
+  void delivered() { queue_->delivered(uses_all_cores_); }
   int event_fd() const { return queue_->fd(); }
   py::dict stats() const {
     const EngineStats s = engine_->stats();
@@ -122,6 +155,7 @@ class PyEngine {
   std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
   std::unique_ptr<Engine> engine_;
   int vocab_ = 1;
+  bool uses_all_cores_ = false;
 };
 
 py::dict plan(const py::dict& fields) {
@@ -162,6 +196,7 @@ void register_engine(py::module_& m) {
       .def("submit", &PyEngine::submit)
       .def("cancel", &PyEngine::cancel, py::arg("request_id"))
       .def("poll", &PyEngine::poll)
+      .def("delivered", &PyEngine::delivered)
       .def("event_fd", &PyEngine::event_fd)
       .def("stats", &PyEngine::stats)
       .def("health", &PyEngine::health)

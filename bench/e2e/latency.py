@@ -29,6 +29,8 @@ from typing import Any
 from machine import fingerprint
 from stream import Arrival, Stream
 
+SETTLE_S = 20  # the server is ready before its KV pool is filled, which takes a core for that long
+
 SERVE = Path(__file__).with_name("traced_serve.py")
 PROMPT_TOKENS = 32
 FIRST_ID = 1000  # prompts begin with an id of their own: nothing is shared, and the trace knows whose it is
@@ -175,6 +177,7 @@ def main() -> None:
         server = subprocess.Popen([*command, *arguments.serve], stdout=subprocess.DEVNULL, text=True)
         try:
             health = wait_ready(server, f"http://127.0.0.1:{arguments.port}")
+            time.sleep(SETTLE_S)
             report("machine", {**machine, "model": arguments.model, **health["engine"], "version": health["version"]})
             streams = asyncio.run(measure(Bench(arguments.port, "m", arguments.tokens), arguments))
         finally:

@@ -164,6 +164,9 @@ class ScriptedEngine:
             events, self._events = self._events, []
             return events
 
+    def delivered(self) -> None:
+        pass
+
     def event_fd(self) -> int:
         return self._fd
 

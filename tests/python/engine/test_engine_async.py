@@ -208,3 +208,27 @@ def test_death_is_noticed_without_an_event():
         assert not group.finished  # it was cut short
 
     run(test)
+
+
+def test_the_core_is_told_after_the_events_of_a_step_have_reached_their_listeners():
+    async def test(engine, core):
+        calls: list[str] = []
+        poll = core.poll
+
+        def polled():
+            calls.append("poll")
+            return poll()
+
+        core.poll, core.delivered = polled, lambda: calls.append("delivered")
+        group = engine.group()
+        group.listen(lambda: calls.append("listener"))
+        group.submit({**REQUEST, "max_tokens": 3})
+        while len(group.take()) == 0 or not group.finished:
+            await asyncio.sleep(0.001)
+        assert calls.count("listener") == 3
+        assert calls.count("poll") == calls.count("delivered")
+        for at, call in enumerate(calls):
+            assert call != "poll" or calls[at + 1] in ("listener", "delivered")
+            assert call != "listener" or calls[at + 1] in ("listener", "delivered")
+
+    run(test, step_s=0.002)
