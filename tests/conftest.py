@@ -38,8 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    lacking = isa.missing_levels()
-    return "ISA levels not run, this CPU lacks them: " + ", ".join(lacking) if lacking else "ISA levels: all run"
+    lacking = isa.missing_levels() + [case for case in isa.CASES if not isa.can_run(case)]
+    return "Not run, this CPU lacks what they need: " + ", ".join(lacking) if lacking else "ISA levels: all run"
 
 
 class Counts:

@@ -22,7 +22,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 class CppTests(pytest.File):
     def collect(self):
-        lacking = isa.missing_levels()
         for executable in gtest.build():
             name = executable.name.removeprefix("ft_test_")
             on_each = name in DEVICE_SUITES and not os.environ.get("FREETOKEN_TEST_DEVICE")
@@ -32,7 +31,6 @@ class CppTests(pytest.File):
                     name=f"{name}@{device}" if device else name,
                     executable=executable,
                     device=device,
-                    lacking=lacking,
                 )
 
     def repr_failure(self, excinfo, style=None):
@@ -44,18 +42,17 @@ class CppTests(pytest.File):
 class Executable(pytest.Collector):
     """One ft_test_<folder> on one device; its first case to run starts the process for all that were selected."""
 
-    def __init__(self, *, executable: Path, device: str, lacking: list[str], **kw):
+    def __init__(self, *, executable: Path, device: str, **kw):
         super().__init__(**kw)
         self.executable = executable
         self.device = device
         if self.name.startswith("cuda_"):  # tests/cuda, on the emulator
             self.add_marker(pytest.mark.emulator)
-        self.lacking = lacking
         self.results: dict[str, gtest.CaseResult] | None = None
 
     def collect(self):
         for case in gtest.list_cases(self.executable):
-            if isa.level_of(case) not in self.lacking:
+            if isa.can_run(case):
                 yield Case.from_parent(self, name=case)
 
     def result(self, case: Case) -> gtest.CaseResult:

@@ -1,4 +1,4 @@
-"""Which kernel ISA levels this CPU has, and which level a test case names."""
+"""What this CPU has: kernel ISA levels, and which a test case names; what single cases need."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ LEVELS: dict[str, set[str]] = {
     "avx512vnni": _AVX512 | {"avx512_vnni"},
     "avx512bf16": _AVX512 | {"avx512_vnni", "avx512vbmi", "avx512_bf16"},
 }
+# Cases that need a flag of their own: ospke is memory protection keys, in use by the kernel.
+CASES: dict[str, str] = {"SeededBugs.HostReadsDeviceMemory": "ospke"}
 _TAG = re.compile(r"(?:^|[/_.])(" + "|".join(LEVELS) + r")(?=$|[/_.])")
 
 
@@ -36,3 +38,8 @@ def level_of(case: str) -> str | None:
     """The level a case's name is tagged with (a part between / _ or .), or None."""
     found = _TAG.search(case)
     return found.group(1) if found else None
+
+
+def can_run(case: str) -> bool:
+    """Whether this CPU has what the case needs."""
+    return level_of(case) not in missing_levels() and (case not in CASES or CASES[case] in cpu_flags())

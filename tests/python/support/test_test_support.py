@@ -21,6 +21,15 @@ def test_isa_tags():
     assert "scalar" not in isa.missing_levels()
 
 
+def test_cases_that_need_more_of_the_cpu(monkeypatch):
+    monkeypatch.setattr(isa, "cpu_flags", lambda: frozenset({"avx2", "fma", "f16c"}))
+    assert isa.can_run("A.b/avx2") and not isa.can_run("A.b/avx512") and isa.can_run("A.b")
+    (case,) = isa.CASES
+    assert not isa.can_run(case)
+    monkeypatch.setattr(isa, "cpu_flags", lambda: frozenset({"ospke"}))
+    assert isa.can_run(case)
+
+
 def test_output_of_a_crash_is_the_running_case():
     output = textwrap.dedent("""\
         [ RUN      ] A.one
