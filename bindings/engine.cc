@@ -164,10 +164,12 @@ py::dict plan(const py::dict& fields) {
   const Status status = plan_memory(options, &plan);
   py::dict d;
   py::list rows;
-  for (const PlanRow& row : plan.rows) rows.append(py::make_tuple(row.what, row.bytes, row.detail));
+  for (const PlanRow& row : plan.rows) rows.append(py::make_tuple(row.what, row.bytes, row.detail, row.on_device));
   d["rows"] = rows;
   d["total_bytes"] = plan.total_bytes;
   d["available_bytes"] = plan.available_bytes;
+  d["device_total_bytes"] = plan.device_total_bytes;
+  d["device_available_bytes"] = plan.device_available_bytes;
   d["kv_tokens"] = plan.kv_tokens;
   d["max_sequence_tokens"] = plan.max_sequence_tokens;
   // A plan that does not fit is still worth printing: the numbers come with the reason.
@@ -182,7 +184,7 @@ py::dict plan(const py::dict& fields) {
 }  // namespace
 
 void register_engine(py::module_& m) {
-  m.def("plan", &plan, py::arg("options"), "Memory plan of a model: rows of (what, bytes, detail) and totals.");
+  m.def("plan", &plan, py::arg("options"), "Memory plan of a model: rows of (what, bytes, detail, on the device) and totals.");
   m.def(
       "check_spec",
       [](const std::string& json) {

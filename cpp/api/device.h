@@ -9,16 +9,18 @@
 
 namespace freetoken {
 
-struct OpenedDevice {
-  std::unique_ptr<Ops> ops;
-  bool may_fall_back = false;  // the GPU was taken because it is there: the CPU may do what it refuses
+// What will compute.
+struct ChosenDevice {
+  std::string library;          // a device library (ops/device_entry.h); empty: the CPU
+  bool may_fall_back = false;   // a GPU, taken because it is there: the CPU may do what it refuses
+  int64_t available_bytes = 0;  // of its own memory, within device_memory_limit_bytes; 0: it has none, or does not say
+  Status no_gpu;                // DeviceMode::kAuto chose the CPU: why, if that is worth a word
+  bool expected = false;        // no_gpu is that of an installation without the CUDA backend
 };
 
-// The CPU, as DeviceMode::kCpu gives it.
-Result<std::unique_ptr<Ops>> open_cpu(DeviceOptions options);
+// What LoadOptions asks for: device_library, or device. kUnsupported with the reason where that cannot be had.
+Result<ChosenDevice> choose_device(const LoadOptions& load);
 
-// What LoadOptions asks for: device_library, or device. kUnsupported with the reason where that cannot be had; with
-// DeviceMode::kAuto the reason is logged and the CPU opened.
-Result<OpenedDevice> open_device(const LoadOptions& load, DeviceOptions options);
+Result<std::unique_ptr<Ops>> open_device(const ChosenDevice& chosen, DeviceOptions options);
 
 }  // namespace freetoken

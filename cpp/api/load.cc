@@ -54,29 +54,45 @@ Status build(LoadOptions& options, const ResolvedOptions& resolved, std::unique_
   return {};
 }
 
-Status load(LoadOptions& options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
+struct Attempt {
+  Status status;
+  bool opened = false;
+};
+
+// `options` is as before where it fails.
+Attempt load_on(const ChosenDevice& chosen, LoadOptions& options, const std::shared_ptr<EventSink>& sink,
+                std::unique_ptr<Engine>* engine) {
   ResolvedOptions resolved;
-  FT_RETURN_IF_ERROR(resolve_options(options, &resolved));
-  FT_RETURN_IF_ERROR(check_vocab(options, resolved.spec));
-  DeviceOptions device{.threads = resolved.threads,
-                       .float32_activations = options.activations == ActivationMode::kFloat32,
-                       .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab),
-                       .ordinal = options.device_ordinal,
-                       .memory_limit_bytes = options.device_memory_limit_bytes,
-                       .expert_slots = options.expert_slots};
-  FT_ASSIGN_OR_RETURN(OpenedDevice opened, open_device(options, device));
-  const Status status = build(options, resolved, std::move(opened.ops), sink, engine);
-  const bool refused = status.code() == StatusCode::kUnsupported || status.code() == StatusCode::kResourceExhausted;
-  if (!refused || !opened.may_fall_back) return status;
-  log(LogLevel::kWarning, "computing on the CPU, the GPU cannot serve this model: " + status.message());
-  FT_ASSIGN_OR_RETURN(auto cpu, open_cpu(std::move(device)));
-  return build(options, resolved, std::move(cpu), std::move(sink), engine);
+  if (Status status = resolve_options(options, chosen.available_bytes, &resolved); !status.ok()) return {status, true};
+  if (Status status = check_vocab(options, resolved.spec); !status.ok()) return {status, true};
+  Result<std::unique_ptr<Ops>> ops =
+      open_device(chosen, {.threads = resolved.threads,
+                           .float32_activations = options.activations == ActivationMode::kFloat32,
+                           .usable_tokens = usable_tokens(options.vocab, resolved.spec.vocab),
+                           .ordinal = options.device_ordinal,
+                           .memory_limit_bytes = options.device_memory_limit_bytes,
+                           .expert_slots = options.expert_slots});
+  if (!ops.ok()) return {ops.status()};
+  return {build(options, resolved, std::move(*ops), sink, engine), true};
+}
+
+Status load(LoadOptions& options, const std::shared_ptr<EventSink>& sink, std::unique_ptr<Engine>* engine) {
+  FT_ASSIGN_OR_RETURN(const ChosenDevice chosen, choose_device(options));
+  if (!chosen.no_gpu.ok())  // a CPU-only installation is no news
+    log(chosen.expected ? LogLevel::kInfo : LogLevel::kWarning, "computing on the CPU: " + chosen.no_gpu.message());
+  const Attempt first = load_on(chosen, options, sink, engine);
+  const StatusCode code = first.status.code();
+  const bool refused = code == StatusCode::kUnsupported || code == StatusCode::kResourceExhausted;
+  if (!refused || !chosen.may_fall_back) return first.status;
+  log(LogLevel::kWarning, std::string("computing on the CPU") + (first.opened ? ", the GPU cannot serve this model: " : ": ") +
+                              first.status.message());
+  return load_on({}, options, sink, engine).status;
 }
 
 }  // namespace
 
 Status Engine::load(LoadOptions options, std::shared_ptr<EventSink> sink, std::unique_ptr<Engine>* engine) {
-  return guarded("loading", [&] { return freetoken::load(options, std::move(sink), engine); });
+  return guarded("loading", [&] { return freetoken::load(options, sink, engine); });
 }
 
 }  // namespace freetoken

@@ -1,7 +1,10 @@
 #include "api/options.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
+#include "api/device.h"
 #include "api/guard.h"
 #include "model/support.h"
 #include "plan/memory_plan.h"
@@ -23,6 +26,15 @@ Status in_range(const char* name, int64_t value, int64_t low, int64_t high) {
                          std::to_string(high));
 }
 
+// Each loading thread stages a span at a time: the largest ones at worst.
+int64_t staging_bytes(const LoadPlan& plan, int threads) {
+  std::vector<int64_t> spans;
+  for (const LoadItem& item : plan.items) spans.push_back(item.packed_bytes());
+  const size_t count = std::min(spans.size(), size_t(threads));
+  std::partial_sort(spans.begin(), spans.begin() + ptrdiff_t(count), spans.end(), std::greater<>());
+  return std::accumulate(spans.begin(), spans.begin() + ptrdiff_t(count), int64_t(0));
+}
+
 }  // namespace
 
 Status check_vocab(const LoadOptions& options, const ModelSpec& spec) {
@@ -36,7 +48,7 @@ Status check_vocab(const LoadOptions& options, const ModelSpec& spec) {
   return {};
 }
 
-Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
+Status resolve_options(const LoadOptions& options, int64_t device_available_bytes, ResolvedOptions* out) {
   FT_RETURN_IF_ERROR(in_range("threads", options.threads, 0, kMaxThreads));
   const int cores = read_topology().usable_cores;
   if (options.threads > kMaxThreadsPerCore * std::max(cores, 2))
@@ -81,6 +93,13 @@ Status resolve_options(const LoadOptions& options, ResolvedOptions* out) {
   input.max_running_requests = out->max_running_requests;
   input.threads = out->threads;
   input.available_bytes = options.memory_limit_bytes ? options.memory_limit_bytes : available_memory().bytes;
+  if (device_available_bytes > 0) {
+    input.device_available_bytes = device_available_bytes;
+    input.staging_bytes = staging_bytes(out->load, out->threads);
+    input.expert_slots = options.expert_slots;
+    for (const LoadItem& item : out->load.items)
+      if (item.is_extent) input.expert_slot_bytes = std::max(input.expert_slot_bytes, item.packed_bytes());
+  }
   return make_memory_plan(out->spec, input, &out->memory);
 }
 
@@ -94,8 +113,13 @@ Status check_model_spec(const std::string& json, std::string* canonical) {
 
 Status plan_memory(const LoadOptions& options, MemoryPlan* plan) {
   return guarded("planning", [&]() -> Status {
+    FT_ASSIGN_OR_RETURN(const ChosenDevice chosen, choose_device(options));
     ResolvedOptions resolved;
-    const Status status = resolve_options(options, &resolved);
+    Status status = resolve_options(options, chosen.available_bytes, &resolved);
+    if (status.code() == StatusCode::kResourceExhausted && chosen.may_fall_back) {
+      resolved = {};
+      status = resolve_options(options, 0, &resolved);
+    }
     *plan = std::move(resolved.memory);
     return status;
   });

@@ -25,7 +25,8 @@ struct ResolvedOptions {
 // The vocabulary and the EOS ids against the model.
 Status check_vocab(const LoadOptions& options, const ModelSpec& spec);
 
-// Parses and checks everything that can be known without reading a weight. `out` is filled as far as it got.
-Status resolve_options(const LoadOptions& options, ResolvedOptions* out);
+// Parses and checks everything that can be known without reading a weight. `device_available_bytes`: of the device that computes
+// (api/device.h), 0 for the host's memory. `out` is filled as far as it got.
+Status resolve_options(const LoadOptions& options, int64_t device_available_bytes, ResolvedOptions* out);
 
 }  // namespace freetoken

@@ -15,17 +15,20 @@ constexpr size_t kTensorAlignment = 256, kExtentAlignment = 4096;
 
 Status not_open(const std::string& name) { return Internal(name + " is committed but was not opened"); }
 
-// A place of this many bytes in the last slab, or in a new one.
+// A place of this many bytes in the first slab that has room, or in a new one, which holds a whole number of such places:
+// experts are all alike, and slabs of a fixed size would waste up to half of themselves on them.
 template <class Arena, class Allocate>
 Result<uint8_t*> take(Arena& arena, size_t bytes, size_t alignment, size_t slab_bytes, Allocate&& allocate) {
-  size_t begin = align_up(arena.used, alignment);
-  if (arena.slabs.empty() || begin + bytes > arena.slabs.back().bytes()) {
-    FT_ASSIGN_OR_RETURN(auto slab, allocate(std::max(bytes, slab_bytes)));
-    arena.slabs.push_back(std::move(slab));
-    begin = 0;
+  for (auto& slab : arena.slabs) {
+    const size_t begin = align_up(slab.used, alignment);
+    if (begin + bytes > slab.memory.bytes()) continue;
+    slab.used = begin + bytes;
+    return slab.memory.data() + begin;
   }
-  arena.used = begin + bytes;
-  return arena.slabs.back().data() + begin;
+  const size_t place = align_up(std::max<size_t>(bytes, 1), alignment);
+  FT_ASSIGN_OR_RETURN(auto memory, allocate(place * std::max<size_t>(1, slab_bytes / place)));
+  arena.slabs.push_back({std::move(memory), bytes});
+  return arena.slabs.back().memory.data();
 }
 
 }  // namespace

@@ -47,8 +47,11 @@ class WeightStore {
   // Slabs of one kind of memory that places are cut from.
   template <class Buffer>
   struct Arena {
-    std::vector<Buffer> slabs;
-    size_t used = 0;
+    struct Slab {
+      Buffer memory;
+      size_t used = 0;
+    };
+    std::vector<Slab> slabs;
   };
 
   // Staging memory of at least so many bytes whose last copy is done.

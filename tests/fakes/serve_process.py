@@ -53,8 +53,9 @@ def serve(settings: dict[str, Any], display: Any) -> int:
         return engine
 
     plan = {
-        "rows": [("weights", 3 << 30, "T32"), ("KV pages", 1 << 20, "64 tokens")],
+        "rows": [("weights", 3 << 30, "T32", False), ("KV pages", 1 << 20, "64 tokens", False)],
         "total_bytes": (3 << 30) + (1 << 20), "available_bytes": 8 << 30,
+        "device_total_bytes": 0, "device_available_bytes": 0,
         "kv_tokens": 64000, "max_sequence_tokens": 32000,
         "error": settings.get("plan_error"),
     }  # fmt: skip

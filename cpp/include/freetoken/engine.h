@@ -49,11 +49,14 @@ struct PlanRow {
   std::string what;
   int64_t bytes = 0;
   std::string detail;
+  bool on_device = false;         // in the memory of a GPU
 };
 struct MemoryPlan {
   std::vector<PlanRow> rows;
-  int64_t total_bytes = 0;
+  int64_t total_bytes = 0;        // of the rows in the host's memory
   int64_t available_bytes = 0;
+  int64_t device_total_bytes = 0; // of those in the GPU's; 0 where none computes
+  int64_t device_available_bytes = 0;
   int64_t kv_tokens = 0;
   int max_sequence_tokens = 0;
 };

@@ -52,10 +52,15 @@ class TerminalDisplay:
         table.add_column("what")
         table.add_column("size", justify="right")
         table.add_column("detail")
-        for what, size_bytes, detail in plan["rows"]:
-            table.add_row(what, format_size(size_bytes), detail)
-        available = f"of {format_size(plan['available_bytes'])} available"
-        table.add_row("total", format_size(plan["total_bytes"]), available, style="bold")
+        on_gpu = plan["device_available_bytes"] > 0
+        for device in [True, False] if on_gpu else [False]:
+            for what, size_bytes, detail, on_device in plan["rows"]:
+                if on_device == device:
+                    table.add_row(what, format_size(size_bytes), detail)
+            prefix = "device_" if device else ""
+            available = f"of {format_size(plan[prefix + 'available_bytes'])} available"
+            what = f"total, {'GPU' if device else 'host'}" if on_gpu else "total"
+            table.add_row(what, format_size(plan[prefix + "total_bytes"]), available, style="bold")
         self._console.print(table)
 
     def ready(self, model: Any, url: str) -> None:

@@ -116,6 +116,40 @@ TEST_F(Device, WhatTheGpuRefusesTheCpuServes) {
   EXPECT_NE(log.find("the GPU cannot serve this model: no memory is left on the device"), std::string::npos) << log;
 }
 
+// The fake has 23 GiB free.
+TEST_F(Device, ThePlanIsOfTheMemoryThatComputes) {
+  LoadOptions options = files.options;
+  MemoryPlan plan;
+  for (const DeviceMode mode : {DeviceMode::kAuto, DeviceMode::kCuda}) {
+    options.device = mode;
+    ASSERT_TRUE(plan_memory(options, &plan).ok());
+    EXPECT_EQ(plan.device_available_bytes, int64_t(23) << 30);
+    EXPECT_GT(plan.device_total_bytes, 0);
+  }
+  options.device_memory_limit_bytes = int64_t(2) << 30;
+  ASSERT_TRUE(plan_memory(options, &plan).ok());
+  EXPECT_EQ(plan.device_available_bytes, int64_t(2) << 30);
+  options.device = DeviceMode::kCpu;
+  ASSERT_TRUE(plan_memory(options, &plan).ok());
+  EXPECT_EQ(plan.device_available_bytes, 0);
+  EXPECT_EQ(plan.device_total_bytes, 0);
+}
+
+TEST_F(Device, AGpuThatIsTooSmallLeavesTheCpu) {
+  files.options.device_memory_limit_bytes = 1 << 20;
+  MemoryPlan plan;
+  LoadOptions options = files.options;
+  options.device = DeviceMode::kAuto;
+  ASSERT_TRUE(plan_memory(options, &plan).ok());
+  EXPECT_EQ(plan.device_available_bytes, 0);
+  EXPECT_EQ(load(DeviceMode::kAuto), "cpu");
+  EXPECT_NE(log.find("the GPU cannot serve this model: serving needs "), std::string::npos) << log;
+  EXPECT_NE(log.find(" of the GPU's memory and 1.0 MiB is available"), std::string::npos) << log;
+  options.device = DeviceMode::kCuda;
+  EXPECT_EQ(plan_memory(options, &plan).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(plan.device_available_bytes, 1 << 20);
+}
+
 TEST_F(Device, WhatTheGpuSaysArrives) {
   const CudaReport report = probe_cuda("", 1);
   EXPECT_EQ(report.problem, CudaProblem::kNone);

@@ -154,6 +154,90 @@ TEST(MemoryPlan, ActivationsCoverWhatTheShapesNeed) {
   EXPECT_GE(row_bytes(moe_plan, "activations and scratch") - row_bytes(plan, "activations and scratch"), 256 * 4 * 7 * 1024);
 }
 
+MemoryPlanInput device_input() {
+  MemoryPlanInput input = small_input();
+  input.expert_bytes = 5 * kGiB, input.staging_bytes = 7 << 20, input.expert_slot_bytes = 10 << 20;
+  input.device_available_bytes = 24 * kGiB;
+  return input;
+}
+
+int64_t sum_of(const MemoryPlan& plan, bool on_device) {
+  int64_t sum = 0;
+  for (const PlanRow& row : plan.rows) sum += row.on_device == on_device ? row.bytes : 0;
+  return sum;
+}
+
+bool on_device(const MemoryPlan& plan, const std::string& what) {
+  for (const PlanRow& row : plan.rows)
+    if (row.what == what) return row.on_device;
+  ADD_FAILURE() << "no row " << what;
+  return false;
+}
+
+TEST(MemoryPlan, ADeviceHoldsEverythingButTheProcess) {
+  MemoryPlan plan;
+  ASSERT_TRUE(make_memory_plan(small_model(), device_input(), &plan).ok());
+  EXPECT_EQ(plan.device_total_bytes, sum_of(plan, true));
+  EXPECT_EQ(plan.total_bytes, sum_of(plan, false));
+  EXPECT_EQ(plan.device_available_bytes, 24 * kGiB);
+  EXPECT_EQ(plan.available_bytes, 8 * kGiB);
+  for (const char* what : {"dense weights", "experts", "embeddings", "KV cache", "activations and scratch", "logits"})
+    EXPECT_TRUE(on_device(plan, what)) << what;
+  EXPECT_LT(plan.total_bytes, 200 << 20) << "the process, two read buffers, 7 MiB of staging";
+  MemoryPlan without;
+  MemoryPlanInput input = device_input();
+  input.staging_bytes = 0;
+  ASSERT_TRUE(make_memory_plan(small_model(), input, &without).ok());
+  EXPECT_EQ(plan.total_bytes - without.total_bytes, 7 << 20);
+}
+
+TEST(MemoryPlan, SlotsAreOnTheDeviceAndExpertsInTheHost) {
+  MemoryPlanInput input = device_input();
+  input.expert_slots = 30, input.device_available_bytes = 2 * kGiB;
+  MemoryPlan plan;
+  ASSERT_TRUE(make_memory_plan(small_model(), input, &plan).ok());
+  EXPECT_EQ(row_bytes(plan, "expert slots"), int64_t(300) << 20);
+  EXPECT_TRUE(on_device(plan, "expert slots"));
+  EXPECT_EQ(row_bytes(plan, "experts"), 5 * kGiB);
+  EXPECT_FALSE(on_device(plan, "experts"));
+  input.available_bytes = 5 * kGiB;  // the experts alone
+  const Status status = make_memory_plan(small_model(), input, &plan);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("of the host's memory and 5.0 GiB is available (experts 5.0 GiB)"), std::string::npos)
+      << status.message();
+}
+
+TEST(MemoryPlan, TheChosenPoolTakesAllThatADeviceHas) {
+  MemoryPlanInput input = device_input();
+  input.max_running_requests = 100'000;  // would like 800 GiB, and a history of 4 KB each
+  MemoryPlan plan;
+  ASSERT_TRUE(make_memory_plan(small_model(), input, &plan).ok());
+  const int64_t page = 64 * 2048;
+  EXPECT_LE(plan.device_total_bytes, input.device_available_bytes);
+  EXPECT_GT(plan.device_total_bytes, input.device_available_bytes - page);
+}
+
+TEST(MemoryPlan, WhatADeviceCannotHold) {
+  MemoryPlanInput input = device_input();
+  input.device_available_bytes = 5 * kGiB;
+  MemoryPlan plan;
+  Status status = make_memory_plan(small_model(), input, &plan);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("of the GPU's memory and 5.0 GiB is available"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("--moe-cache-size"), std::string::npos) << status.message();
+  input.expert_slots = 30;  // the advice is true
+  EXPECT_TRUE(make_memory_plan(small_model(), input, &plan).ok());
+  input.kv_tokens = 1 << 30;
+  status = make_memory_plan(small_model(), input, &plan);
+  const size_t at = status.message().find("lower --num-tokens to at most ");
+  ASSERT_NE(at, std::string::npos) << status.message();
+  input.kv_tokens = std::stoll(status.message().substr(at + 30));
+  EXPECT_TRUE(make_memory_plan(small_model(), input, &plan).ok());
+  EXPECT_LE(plan.device_total_bytes, input.device_available_bytes);
+  input.kv_tokens += 64;
+  EXPECT_FALSE(make_memory_plan(small_model(), input, &plan).ok());
+}
+
 TEST(MemoryPlan, NumbersThatMakeNoSense) {
   MemoryPlan plan;
   const auto code = [&](auto&& change) {
@@ -169,6 +253,8 @@ TEST(MemoryPlan, NumbersThatMakeNoSense) {
   EXPECT_EQ(code([](auto& i) { i.threads = 0; }), kBad);
   EXPECT_EQ(code([](auto& i) { i.page_tokens = 0; }), kBad);
   EXPECT_EQ(code([](auto& i) { i.available_bytes = -5; }), kBad);
+  EXPECT_EQ(code([](auto& i) { i.device_available_bytes = -5; }), kBad);
+  EXPECT_EQ(code([](auto& i) { i.expert_slots = -1; }), kBad);
   EXPECT_EQ(code([](auto& i) { i.max_sequence_tokens = 4097; }), kBad);
 }
 
@@ -185,6 +271,11 @@ TEST(MemoryPlan, AbsurdNumbersDoNotWrap) {
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(plan.total_bytes, INT64_MAX);
   for (const PlanRow& row : plan.rows) EXPECT_GE(row.bytes, 0) << row.what;
+  input.device_available_bytes = input.expert_slots = input.expert_slot_bytes = INT64_MAX / 2;
+  EXPECT_EQ(make_memory_plan(spec, input, &plan).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(plan.device_total_bytes, INT64_MAX);
+  for (const PlanRow& row : plan.rows) EXPECT_GE(row.bytes, 0) << row.what;
+  input.device_available_bytes = 0;
   input.kv_tokens = INT64_MAX;
   EXPECT_FALSE(make_memory_plan(spec, input, &plan).ok());
 }

@@ -3,6 +3,7 @@
 
 #include "api/checkpoint_files.h"
 #include "engine/tiny_engine.h"
+#include "freetoken/device.h"
 
 namespace freetoken {
 namespace {
@@ -37,6 +38,32 @@ TEST(CudaLibrary, AnswersWhatTheDeviceOfThisProgramAnswers) {
   EXPECT_EQ(got.logits, expected.logits);
   ASSERT_EQ(got.logprobs.size(), 20u);
   for (size_t i = 0; i < 20; i++) EXPECT_EQ(got.logprobs[i].top, expected.logprobs[i].top);
+}
+
+// The emulated GPU counts its memory as a real one does.
+TEST(CudaLibrary, TakesNoMoreMemoryThanThePlan) {
+  constexpr int64_t kReserve = int64_t(384) << 20;
+  for (const int slots : {0, 3}) {
+    CheckpointFiles files(moe_spec(), random_weights(moe_spec(), 83, formats));
+    files.options.device_library = FT_CUDA_EMU_LIBRARY;
+    files.options.expert_slots = slots;
+    MemoryPlan plan;
+    ASSERT_TRUE(plan_memory(files.options, &plan).ok());
+    const int64_t before = probe_cuda(FT_CUDA_EMU_LIBRARY).free_bytes;
+    EXPECT_EQ(plan.device_available_bytes, before);
+    std::unique_ptr<Engine> engine;
+    auto sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(Engine::load(files.options, sink, &engine).ok());
+    std::mt19937 rng(1);
+    Request request = make_request(random_prompt(90, rng), 8, 0.9f);
+    request.sampling.repetition_penalty = 1.2f;
+    RequestId id = 0;
+    ASSERT_TRUE(engine->submit(request, &id).ok());
+    EXPECT_EQ(sink->wait(id).tokens.size(), 8u);
+    const int64_t taken = before - probe_cuda(FT_CUDA_EMU_LIBRARY).free_bytes;
+    EXPECT_LE(taken, plan.device_total_bytes);
+    EXPECT_GE(taken, (plan.device_total_bytes - kReserve) / 2) << "the plan is no wild guess";
+  }
 }
 
 // What has no kernel is refused while loading, by name.
