@@ -1,6 +1,6 @@
 // Host code that reads or writes device memory faults, as it does on a machine with a GPU. It takes memory protection
-// keys, a right of each thread, so that the device's threads go on meanwhile; a CPU without them is told of, once, by
-// guard_state(), and the tests of this check say that they need it.
+// keys, a right of each thread, so that the device's threads go on meanwhile; on a CPU without them nothing is checked, and
+// the test of this check is not collected (tests/support/isa.py).
 #pragma once
 #include <cstddef>
 

@@ -54,9 +54,10 @@ void check_word(const Kernel& kernel, size_t index, uint64_t word) {
     die("kernel %s: argument word %zu (%p) points to %s", kernel.name, index, p, what);
   };
   if (owner.place == Place::kElsewhere) {
-    // User addresses of x86-64 that are code, heap, stack or mapped: nothing a device can read.
+    // User addresses of x86-64 that are code, heap (AddressSanitizer's: 0x60), stack or mapped: nothing a device can read.
     const uint64_t top = word >> 40;
-    const bool looks_like_host = (top >= 0x55 && top <= 0x56) || (top >= 0x7e && top <= 0x7f);
+    const bool looks_like_host =
+        (top >= 0x55 && top <= 0x56) || (top >= 0x60 && top <= 0x64) || (top >= 0x7e && top <= 0x7f);
     if (looks_like_host && word >> 47 == 0 && is_mapped(word) && !is_pinned(p, 1))
       refuse("host memory that is not pinned");
     return;

@@ -6,7 +6,7 @@
 
 namespace freetoken::emu {
 
-extern thread_local int current_device;
+extern constinit thread_local int current_device;
 
 // Remembers the error for cudaGetLastError, as the runtime does.
 cudaError_t result(cudaError_t error);

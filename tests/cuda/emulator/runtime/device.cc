@@ -6,7 +6,7 @@
 
 namespace freetoken::emu {
 
-thread_local int current_device = 0;
+constinit thread_local int current_device = 0;
 
 namespace {
 

@@ -42,7 +42,7 @@ void describe(const Stream& stream) {
 
 }  // namespace
 
-thread_local bool in_host_function = false;
+constinit thread_local bool in_host_function = false;
 
 Scheduler& Scheduler::get() {
   static Scheduler* const scheduler = [] {

@@ -83,7 +83,7 @@ class Scheduler {
 };
 
 // Set on the threads that run cudaLaunchHostFunc's functions: they may not call the runtime.
-extern thread_local bool in_host_function;
+extern constinit thread_local bool in_host_function;
 
 bool value_arrived(const Operation& operation);
 

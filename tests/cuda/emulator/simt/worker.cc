@@ -20,8 +20,8 @@
 
 namespace freetoken::emu {
 
-thread_local Thread* current_thread;
-thread_local Block* current_block;
+constinit thread_local Thread* current_thread = nullptr;
+constinit thread_local Block* current_block = nullptr;
 
 namespace {
 

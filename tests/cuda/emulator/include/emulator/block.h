@@ -67,8 +67,8 @@ struct Block {
 };
 
 // Set while a kernel runs on this host thread.
-extern thread_local Thread* current_thread;
-extern thread_local Block* current_block;
+extern constinit thread_local Thread* current_thread;
+extern constinit thread_local Block* current_block;
 
 // Ends the process with the place in the kernel, if in one: a device has no way to go on either.
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char* format, ...);
