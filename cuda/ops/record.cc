@@ -21,6 +21,19 @@ HeadNorm head_norm(const NormSpec& spec, const Tensor& weight) {
   return {.rms = spec.kind == NormKind::kRms, .plus_one = spec.plus_one, .eps = spec.eps, .weight = floats(weight)};
 }
 
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto end = [](const Tensor& t) { return t.address + uint64_t(t.rows) * uint64_t(t.row_bytes); };
+  return a.address < end(b) && b.address < end(a);
+}
+
+// Whether the last launch is an add to the x that is normed: then a launch of both reads the residual stream once.
+bool fuses(const RecordedStep& step, const Tensor& x, const Tensor& out) {
+  const RecordedAdd& add = step.add;
+  return add.launch + 1 == step.launches.size() && add.x.address == x.address && add.x.rows == x.rows && add.x.cols == x.cols &&
+         add.x.row_bytes == x.row_bytes && add.y.address % 16 == 0 && add.y.row_bytes % 16 == 0 && !overlap(out, add.x) &&
+         !overlap(out, add.y);
+}
+
 LinearTarget target_of(const Weight& weight, const Tensor& bias, const Tensor& out) {
   return {.weight = reinterpret_cast<const void*>(weight.address),
           .format = weight.format,
@@ -64,6 +77,15 @@ void CudaOps::norm(Queue&, Tensor x, const NormSpec& spec, Tensor weight, Tensor
                       .eps = spec.eps,
                       .weight = floats(weight),
                       .bias = floats(bias)};
+  if (fuses(*step, x, out)) {
+    const RecordedAdd add = std::exchange(step->add, {});
+    step->launches.pop_back();
+    record(*step, "add and norm", [=](const StepContext& c) {
+      return launch_add_norm(args, floats(x), stride(x), floats(add.y), stride(add.y), add.scale, x.rows, x.cols, floats(out),
+                             stride(out), c.stream);
+    });
+    return;
+  }
   record(*step, "norm", [=](const StepContext& c) {
     return launch_norm(args, floats(x), stride(x), x.rows, x.cols, floats(out), stride(out), c.stream);
   });
@@ -170,6 +192,7 @@ void CudaOps::add(Queue&, Tensor x, Tensor y, float scale) {
   check.tensor("y", y, x.rows, x.cols);
   if (!check.ok()) return;
   KeyWriter(step->key, "add") << x << y << scale;
+  step->add = {.launch = step->launches.size(), .x = x, .y = y, .scale = scale};
   record(*step, "add", [=](const StepContext& c) {
     return launch_add(floats(x), stride(x), floats(y), stride(y), scale, x.rows, x.cols, c.stream);
   });

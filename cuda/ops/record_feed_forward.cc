@@ -178,7 +178,7 @@ void CudaOps::moe(Queue&, Lane lane, Tensor x, const MoeSpec& spec, const Expert
   } else {
     check.that(experts.layer >= 0 && experts.layer < expert_layers_, "a layer of experts that reserve() was not told of");
     if (!check.ok()) return;
-    KeyWriter(step->key, "slots") << slots_.epoch() << *table;
+    KeyWriter(step->key, "slots") << *table;
     choice.extents = slots_.extents();
     const auto rounds = slots_.rounds(part.begin, part.end, entries, !experts_grouped(x.rows));
     step->slot_rounds += int(rounds.size());

@@ -50,6 +50,13 @@ struct ByteDelivery {
   PinnedBuffer pinned;
 };
 
+// An add() that is still the last launch: a norm() of the same rows takes it into its own.
+struct RecordedAdd {
+  size_t launch = size_t(-1);
+  Tensor x, y;
+  float scale = 0;
+};
+
 struct RecordedStep {
   bool open = false;
   int rows = 0, sequences = 0, sampled_rows = 0;
@@ -66,6 +73,7 @@ struct RecordedStep {
   size_t row_token = 0, row_position = 0, row_sequence = 0, page_table = 0;
   int64_t group_stride = 0, sequence_stride = 0;
   int partitions = 1;              // at least what any row sees, a power of two: part of the shape
+  RecordedAdd add;
   std::vector<bool> angles;        // by rope table: its launch is already there
 
   void fail(const char* call, const std::string& what) {

@@ -14,6 +14,8 @@ namespace freetoken::cuda {
 
 class WeightStore {
  public:
+  static constexpr size_t kSlabBytes = size_t(64) << 20;
+
   WeightStore(MemoryAccount& account, bool extents_in_host_memory)
       : account_(account), extents_in_host_memory_(extents_in_host_memory) {}
   Status init();
@@ -35,7 +37,6 @@ class WeightStore {
   int64_t max_extent_bytes() const { return max_extent_bytes_; }
 
  private:
-  static constexpr size_t kSlabBytes = size_t(64) << 20;
   struct Staging {
     PinnedBuffer memory;
     Event copied;

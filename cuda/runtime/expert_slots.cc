@@ -25,7 +25,6 @@ Status ExpertSlots::resize(int slots, int64_t slot_bytes, int layers, int expert
     return Unsupported(std::to_string(experts) + " experts in a layer, but expert slots take at most " +
                        std::to_string(kMaxAdmittedExperts));
   FT_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_), "waiting for the GPU");
-  epoch_++;
   view_ = {};
   memory_ = {};  // first: the old and the new ones need not fit together
   tables_ = {};

@@ -1,8 +1,8 @@
 // ExpertSlots: experts of all layers in equal slots of device memory, the least recently used one making room.
 //
 // One moe() is, for every one of rounds(): enqueue() with the round's range, then the matmuls of that range with
-// extents() as their table, all on one stream; then the sum over ranks. Everything may be captured. After resize() the
-// addresses are others: epoch() is part of a step's shape.
+// extents() as their table, all on one stream; then the sum over ranks. Everything may be captured; what was captured
+// before a resize() is of no use after it.
 #pragma once
 #include <memory>
 #include <vector>
@@ -30,7 +30,6 @@ class ExpertSlots {
   Status resize(int slots, int64_t slot_bytes, int layers, int experts);
   int slots() const { return view_.slots; }
   int64_t slot_bytes() const { return view_.slot_bytes; }
-  uint64_t epoch() const { return epoch_; }
 
   // How to go through experts [begin, end) of a step of this shape. Does not depend on what the router will choose.
   // Decode: one round, or as many as it takes when there are fewer slots than choices. Prefill (decode == false):
@@ -66,7 +65,7 @@ class ExpertSlots {
   PinnedBuffer mailbox_;
   FlagWait wait_;
   std::unique_ptr<MailboxServer> server_;
-  uint64_t epoch_ = 0, calls_ = 0;
+  uint64_t calls_ = 0;
 };
 
 }  // namespace freetoken::cuda

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/worse.h"
 #include "engine/outcomes.h"
 #include "model/reference_model.h"
 
@@ -37,7 +38,7 @@ TEST(EngineOutput, GreedyFollowsTheReferenceModel) {
       for (size_t p = 0; p < all.size(); p++)
         for (int i = 0; i < kVocab; i++) {
           largest = std::max(largest, std::fabs(expected[p][size_t(i)]));
-          worst = std::max(worst, std::fabs(expected[p][size_t(i)] - o.logits[p * kVocab + size_t(i)]));
+          worst = worse(worst, o.logits[p * kVocab + size_t(i)], expected[p][size_t(i)]);
         }
       EXPECT_LT(worst, 2e-5 * largest) << "prompt of " << length;
       for (size_t t = 0; t < o.tokens.size(); t++, positions++) {

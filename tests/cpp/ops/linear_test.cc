@@ -1,7 +1,7 @@
 // linear, mlp and logits: to the bit what one row and one output at a time give, and near double precision.
 #include <gtest/gtest.h>
 
-#include "ops/ops_case.h"
+#include "ops/mlp_case.h"
 
 namespace freetoken {
 namespace {
@@ -83,12 +83,6 @@ TEST_P(OpsLinear, MixedFormatsAndBiasesEqualOneAtATime) {
   }
 }
 
-struct MlpCase {
-  WeightFormat gate, up, down;
-  int inner;
-  bool bias;
-};
-
 TEST_P(OpsMlp, EqualsOneRowAtATime) {
   const std::vector<MlpCase> cases = {
       {kBF16, kBF16, kBF16, 96, false}, {kF32, kF32, kBF16, 41, true},     {kBF16, kBF16, kF32, 50, true},
@@ -102,32 +96,13 @@ TEST_P(OpsMlp, EqualsOneRowAtATime) {
       OpsCase device(setting, spec_with(k, make_mlp(c.inner, {})), kRows);
       Ops& ops = *device.ops;
       std::mt19937 rng(2);
-      TinyWeights weights;
-      weights.add("m.gate", random_matrix(c.gate, c.inner, k, rng));
-      weights.add("m.up", random_matrix(c.up, c.inner, k, rng));
-      weights.add("m.down", random_matrix(c.down, k, c.inner, rng));
-      for (const char* name : {"m.gate_bias", "m.up_bias"}) weights.add(name, random_vector(c.inner, 0, 0.5f, rng));
-      weights.add("m.down_bias", random_vector(k, 0, 0.5f, rng));
-      weights.fill(ops);
-      FeedForward plain{weights.at("m.gate"), weights.at("m.up"), weights.at("m.down")};
-      MlpArgs args;
-      args.gate_up = c.gate == c.up ? ops.weight("m.gate_up") : ops.weight("m.gate");
-      args.up = ops.weight("m.up");
-      ASSERT_EQ(args.up.valid(), c.gate != c.up);
-      args.down = ops.weight("m.down");
-      args.inner = c.inner;
-      if (c.bias) {
-        args.gate_bias = ops.vector("m.gate_bias"), args.up_bias = ops.vector("m.up_bias"),
-        args.down_bias = ops.vector("m.down_bias");
-        plain.gate_bias = &weights.at("m.gate_bias"), plain.up_bias = &weights.at("m.up_bias"),
-        plain.down_bias = &weights.at("m.down_bias");
-      }
+      const MlpOnDevice mlp(ops, c, k, rng);
       const std::vector<Values> inputs = random_rows(kRows, k, rng);
       const Tensor x = device.upload(inputs), out = device.tensor(kRows, k);
       std::vector<Values> expected, got;
-      for (const Values& row : inputs) expected.push_back(plain_feed_forward(plain, row, setting.float32));
+      for (const Values& row : inputs) expected.push_back(plain_feed_forward(mlp.plain, row, setting.float32));
       for (int rows : {1, 3, kRows}) {
-        device.run(rows, [&](Queue& q) { ops.mlp(q, x.first_rows(rows), args, out.first_rows(rows)); });
+        device.run(rows, [&](Queue& q) { ops.mlp(q, x.first_rows(rows), mlp.args, out.first_rows(rows)); });
         got = device.download(out.first_rows(rows));
         for (int r = 0; r < rows; r++)
           ASSERT_TRUE(same_bits(got[size_t(r)], expected[size_t(r)]))
@@ -137,23 +112,23 @@ TEST_P(OpsMlp, EqualsOneRowAtATime) {
       if (!setting.float32) continue;
       const Values& from = inputs[0];
       std::vector<double> g_size, u_size, y_size, input(from.begin(), from.end());
-      auto g = exact_matmul(plain.gate, input, &g_size), u = exact_matmul(plain.up, input, &u_size);
+      auto g = exact_matmul(mlp.plain.gate, input, &g_size), u = exact_matmul(mlp.plain.up, input, &u_size);
       std::vector<double> error(g.size());
       for (size_t i = 0; i < g.size(); i++) {
-        if (c.bias) g[i] += plain.gate_bias->values[i], u[i] += plain.up_bias->values[i];
+        if (c.bias) g[i] += mlp.plain.gate_bias->values[i], u[i] += mlp.plain.up_bias->values[i];
         const double silu = g[i] / (1 + std::exp(-g[i]));
         // |silu'| < 1.1; the two chains have k + 1 roundings each, silu and the product at most 8.
         error[i] = kU * ((k + 1) * (1.1 * g_size[i] * std::fabs(u[i]) + u_size[i] * std::fabs(silu)) +
                          8 * std::fabs(silu * u[i]) + (k + 1) * 1.1 * std::fabs(u[i]));
         g[i] = silu * u[i];
       }
-      auto y = exact_matmul(plain.down, g, &y_size);
+      auto y = exact_matmul(mlp.plain.down, g, &y_size);
       for (int i = 0; i < k; i++) {
         double bound = kU * (c.inner + 2) * (y_size[size_t(i)] + 2);
         for (int j = 0; j < c.inner; j++)
           bound +=
-              1.1 * std::fabs(double(plain.down.values[size_t(i) * size_t(c.inner) + size_t(j)])) * error[size_t(j)];
-        ASSERT_NEAR(got[0][size_t(i)], y[size_t(i)] + (c.bias ? plain.down_bias->values[size_t(i)] : 0), bound);
+              1.1 * std::fabs(double(mlp.plain.down.values[size_t(i) * size_t(c.inner) + size_t(j)])) * error[size_t(j)];
+        ASSERT_NEAR(got[0][size_t(i)], y[size_t(i)] + (c.bias ? mlp.plain.down_bias->values[size_t(i)] : 0), bound);
       }
     }
 }

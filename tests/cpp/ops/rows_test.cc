@@ -110,6 +110,47 @@ TEST_P(OpsRows, AddGatherAndRead) {
   });
 }
 
+// A device may do an add and the norm behind it at once: what each leaves is what they leave in steps of their own.
+TEST_P(OpsRows, AnAddAndWhatNormsBehindIt) {
+  for_settings([&](OpsCase& device, Ops& ops) {
+    const NormSpec rms{.kind = NormKind::kRms, .has_weight = true, .eps = 1e-5f}, layer{.kind = NormKind::kLayer, .has_weight = false, .eps = 1e-5f};
+    for (const int rows : {1, kRows}) {
+      const int cols = 50;
+      const std::vector<Values> xs = random_rows(rows, cols, rng), ys = random_rows(rows, cols, rng);
+      const Tensor weight = device.vector(random_rows(1, cols, rng)[0]);
+      std::vector<std::vector<Values>> expected;
+      for (const bool at_once : {false, true}) {
+        const Tensor x = device.upload(xs), y = device.upload(ys), a = device.tensor(rows, cols), b = device.tensor(rows, cols),
+                     part = device.tensor(1, cols);
+        const std::function<void(Queue&)> calls[] = {
+            [&](Queue& q) { ops.add(q, x, y, 0.7f); },
+            [&](Queue& q) { ops.norm(q, x, rms, weight, {}, a); },
+            [&](Queue& q) { ops.norm(q, x, layer, {}, {}, b); },  // of the same x again
+            [&](Queue& q) { ops.add(q, x, y, -0.4f); },
+            [&](Queue& q) { ops.norm(q, x.first_rows(1), rms, weight, {}, part); },  // of a part
+            [&](Queue& q) { ops.add(q, x, y, 0.3f); },
+            [&](Queue& q) { ops.norm(q, b, rms, weight, {}, a); },  // of another
+            [&](Queue& q) { ops.add(q, a, y, 0.3f); },
+            [&](Queue& q) { ops.norm(q, a, layer, {}, {}, y); },  // over what was added
+        };
+        if (at_once)
+          device.run(rows, [&](Queue& q) {
+            for (const auto& call : calls) call(q);
+          });
+        else
+          for (const auto& call : calls) device.run(rows, call);
+        std::vector<std::vector<Values>> left;
+        for (const Tensor& t : {x, y, a, b, part}) left.push_back(device.download(t));
+        if (at_once) {
+          EXPECT_TRUE(left == expected);
+        } else {
+          expected = std::move(left);
+        }
+      }
+    }
+  });
+}
+
 TEST_P(OpsRows, BuffersAreZeroedAndPaddedToTiles) {
   for_settings([&](OpsCase& device, Ops& ops) {
     const Tensor t = device.tensor(3, 33);

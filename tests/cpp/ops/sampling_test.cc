@@ -72,29 +72,34 @@ TEST_P(OpsSampling, SlotsFollowTheSampler) {
   for_settings([&](OpsCase& device, Ops& ops) {
     const std::vector<uint8_t> usable(kVocab, 1);
     Sampler sampler(usable);
-    const std::vector<int32_t> prompt = {3, 70, 3}, sampled = {9, 9}, ends = {11};
-    std::vector<SamplingParams> params(3);
+    constexpr int kSlots = 4;
+    const std::vector<int32_t> sampled = {9, 9}, ends = {11};
+    std::vector<int32_t> prompt;  // half of the vocabulary: what it counts for shows in most draws
+    for (int32_t id = 0; id < kVocab; id += 2) prompt.push_back(id);
+    std::vector<SamplingParams> params(kSlots);
     params[0] = {.temperature = 0.9f, .top_k = 20};
     params[1] = {.temperature = 1.3f, .top_p = 0.8f};
     params[1].presence_penalty = 0.7f, params[1].frequency_penalty = 0.4f, params[1].logit_bias = {{5, 2.0f}, {6, -100.0f}};
     params[2] = {.temperature = 0.0f};
     params[2].repetition_penalty = 1.4f;
+    params[3] = {.temperature = 0.7f};
+    params[3].repetition_penalty = 1.1f, params[3].presence_penalty = 0.5f, params[3].frequency_penalty = 1.2f;
     std::vector<SamplerState> expected;
-    for (int slot = 0; slot < 3; slot++) {
+    for (int slot = 0; slot < kSlots; slot++) {
       SamplerInit init{.params = &params[size_t(slot)], .seed = 77u + unsigned(slot), .sample_index = slot, .prompt = prompt,
                        .sampled = sampled, .min_tokens = 4, .end_tokens = ends};
       ops.open_sampler(*device.queue, slot, init);
       expected.emplace_back(init, kVocab);
     }
     for (int step = 0; step < 20; step++) {
-      const std::vector<Values> values = random_rows(4, kVocab, rng, 2.0f);
+      const std::vector<Values> values = random_rows(kSlots + 1, kVocab, rng, 2.0f);
       const Tensor logits = device.upload(values);
       const std::vector<int32_t> drafts = {step % 7, 8};
       std::vector<SampleRow> rows;
-      for (int slot = 0; slot < 3; slot++) rows.push_back({.logits_row = slot, .slot = slot, .position = 5 + step});
-      rows.push_back({.logits_row = 3, .slot = 1, .position = 7 + step, .logprobs = 2, .ahead = drafts});
+      for (int slot = 0; slot < kSlots; slot++) rows.push_back({.logits_row = slot, .slot = slot, .position = 5 + step});
+      rows.push_back({.logits_row = kSlots, .slot = 1, .position = 7 + step, .logprobs = 2, .ahead = drafts});
       std::vector<SampleResult> results(rows.size());
-      device.run(4, [&](Queue& q) { ops.sample(q, logits, rows, results); });
+      device.run(kSlots + 1, [&](Queue& q) { ops.sample(q, logits, rows, results); });
       for (size_t i = 0; i < rows.size(); i++) {
         const SampleRow& row = rows[i];
         const float* from = values[size_t(row.logits_row)].data();
@@ -105,7 +110,7 @@ TEST_P(OpsSampling, SlotsFollowTheSampler) {
         EXPECT_EQ(results[i].logprob, logprobs.token_logprob);
         EXPECT_EQ(results[i].top, logprobs.top);
       }
-      for (int slot = 0; slot < 3; slot++) {
+      for (int slot = 0; slot < kSlots; slot++) {
         const std::vector<int32_t> taken = {results[size_t(slot)].token};
         ops.advance_sampler(*device.queue, slot, taken);
         expected[size_t(slot)].advance(taken);

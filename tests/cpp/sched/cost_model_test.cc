@@ -1,4 +1,5 @@
 // CostModel against costs that follow its own form, learnt from noisy steps.
+#include "core/worse.h"
 #include "sched/cost_model.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ TEST(CostModel, FollowsTheContextOfAPrompt) {
     const int tokens = step == 0 ? 64 : std::min(costs.prefill_tokens_within(300'000, first), 4000 - first);
     ASSERT_GT(tokens, 0);
     const double us = truth(first, tokens);
-    if (step > 3) worst = std::max(worst, std::fabs(costs.prefill_us(first, tokens) / us - 1));
+    if (step > 3) worst = testing::worse(worst, costs.prefill_us(first, tokens) / us, 1);
     costs.observe({.decode_rows = 16, .prefill_tokens = tokens, .prefill_positions = position_sum(first, tokens)},
                   20'000 + us * noise(rng));
     first += tokens;

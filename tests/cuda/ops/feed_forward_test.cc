@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "cuda_device.h"
-#include "ops/ops_case.h"
+#include "ops/mlp_case.h"
 
 namespace freetoken {
 namespace {
@@ -86,12 +86,6 @@ Exact exact_feed_forward(const FeedForward& f, const Values& x) {
   return e;
 }
 
-struct MlpCase {
-  WeightFormat gate, up, down;
-  int inner;
-  bool bias;
-};
-
 TEST(CudaMlp, EveryPairOfFormats) {
   const std::vector<MlpCase> cases = {{kBF16, kBF16, kBF16, 96, false}, {kF32, kF32, kBF16, 41, true},   {kF16, kF16, kF32, 50, true},
                                       {kF32, kF32, kF32, 64, false},    {kQ8_0, kQ8_0, kQ4_1, 352, true}, {kQ4_0, kQ4_0, kQ6_K, 512, false},
@@ -101,30 +95,14 @@ TEST(CudaMlp, EveryPairOfFormats) {
     OpsCase device(kDevice, spec_with(k, make_mlp(c.inner, {})), rows);
     Ops& ops = *device.ops;
     std::mt19937 rng(2);
-    TinyWeights weights;
-    weights.add("m.gate", random_matrix(c.gate, c.inner, k, rng));
-    weights.add("m.up", random_matrix(c.up, c.inner, k, rng));
-    weights.add("m.down", random_matrix(c.down, k, c.inner, rng));
-    for (const char* name : {"m.gate_bias", "m.up_bias"}) weights.add(name, random_vector(c.inner, 0, 0.5f, rng));
-    weights.add("m.down_bias", random_vector(k, 0, 0.5f, rng));
-    weights.fill(ops);
-    FeedForward plain{weights.at("m.gate"), weights.at("m.up"), weights.at("m.down")};
-    MlpArgs args;
-    args.gate_up = c.gate == c.up ? ops.weight("m.gate_up") : ops.weight("m.gate");
-    args.up = ops.weight("m.up");
-    args.down = ops.weight("m.down");
-    args.inner = c.inner;
-    if (c.bias) {
-      args.gate_bias = ops.vector("m.gate_bias"), args.up_bias = ops.vector("m.up_bias"), args.down_bias = ops.vector("m.down_bias");
-      plain.gate_bias = &weights.at("m.gate_bias"), plain.up_bias = &weights.at("m.up_bias"), plain.down_bias = &weights.at("m.down_bias");
-    }
+    const MlpOnDevice mlp(ops, c, k, rng);
     const std::vector<Values> inputs = bf16_rows(rows, k, rng);
     const Tensor x = device.upload(inputs), out = device.tensor(rows, k);
     for (const int count : {1, rows}) {
-      device.run(count, [&](Queue& q) { ops.mlp(q, x.first_rows(count), args, out.first_rows(count)); });
+      device.run(count, [&](Queue& q) { ops.mlp(q, x.first_rows(count), mlp.args, out.first_rows(count)); });
       const std::vector<Values> got = device.download(out.first_rows(count));
       for (size_t r = 0; r < size_t(count); r++) {
-        const Exact e = exact_feed_forward(plain, inputs[r]);
+        const Exact e = exact_feed_forward(mlp.plain, inputs[r]);
         for (size_t i = 0; i < e.y.size(); i++)
           ASSERT_NEAR(got[r][i], e.y[i], e.bound[i]) << traits(c.gate).name << " " << traits(c.up).name << " " << traits(c.down).name
                                                      << " inner " << c.inner << ", row " << r << " of " << count << ", column " << i;

@@ -5,11 +5,10 @@
 #include <deque>
 #include <random>
 
+#include "core/worse.h"
 #include "cuda/kernels/attention.h"
-#include "cuda_device.h"
 #include "model/model_runner.h"
-#include "ops/plain.h"
-#include "qwen3_moe.h"
+#include "model_case.h"
 
 namespace freetoken {
 namespace {
@@ -17,10 +16,6 @@ namespace {
 using namespace freetoken::testing;
 
 constexpr int kPages = 40, kMaxRows = 64;
-
-WeightFormat in_bf16(const std::string& name) {
-  return name.find("router") != std::string::npos ? WeightFormat::kF32 : WeightFormat::kBF16;
-}
 
 class CudaSteps : public ::testing::Test {
  protected:
@@ -94,7 +89,7 @@ class CudaSteps : public ::testing::Test {
 
   std::mt19937 rng{23};
   ModelSpec spec = qwen3_moe_spec();
-  TinyWeights weights = random_weights(spec, 6, in_bf16);
+  TinyWeights weights = weights_in(spec, WeightFormat::kBF16, 6);
   std::vector<int32_t> pages = [] {
     std::vector<int32_t> ids;
     for (int i = 0; i < kPages; i++) ids.push_back((i * 7 + 3) % kPages);
@@ -188,7 +183,7 @@ TEST(CudaModelRunner, WindowsAndTwoRopeTables) {
   spec.rope_tables.push_back(make_rope(16));
   for (float& f : spec.rope_tables[1].inv_freq) f *= 0.25f;
   spec.layers[1].sublayers[0].attention.rope = 1;
-  const TinyWeights weights = random_weights(spec, 6, in_bf16);
+  const TinyWeights weights = weights_in(spec, WeightFormat::kBF16, 6);
   ModelRunner cpu(spec, weights, {.pages = kPages}),
       gpu(spec, weights, {.device = DeviceKind::kOther, .kv_dtype = DType::kBF16, .pages = kPages});
   ASSERT_TRUE(cpu.status.ok()) << cpu.status.message();
@@ -200,7 +195,7 @@ TEST(CudaModelRunner, WindowsAndTwoRopeTables) {
   ASSERT_EQ(got.size(), expected.size());
   double error = 0;
   for (size_t r = 0; r < got.size(); r++)
-    for (size_t i = 0; i < got[r].size(); i++) error = std::max(error, std::fabs(double(got[r][i]) - double(expected[r][i])));
+    for (size_t i = 0; i < got[r].size(); i++) error = worse(error, got[r][i], expected[r][i]);
   std::printf("logit error %.2e\n", error);
   EXPECT_LE(error, 2e-2);
 }
