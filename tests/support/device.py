@@ -24,9 +24,16 @@ def library(device: str | None = None) -> str:
     RefOps (tests/ref_ops) is built with the C++ tests.
     """
     device = device or chosen()
-    if device == "cpu":
-        return ""
-    path: Path = gtest.build_dir() / "tests" / "libfreetoken_ref.so"
+    return "" if device == "cpu" else built("freetoken_ref")
+
+
+def emulated_cuda() -> str:
+    """The engine option device_library for the CUDA backend on the emulator (tests/cuda), of the C++ tests."""
+    return built("freetoken_cuda_emu")
+
+
+def built(target: str) -> str:
+    path: Path = gtest.build_dir() / "tests" / f"lib{target}.so"
     if not path.exists():
-        raise RuntimeError(f"{path} is missing: run tests/run --setup, or build the target freetoken_ref")
+        raise RuntimeError(f"{path} is missing: run tests/run --setup, or build the target {target}")
     return str(path)
