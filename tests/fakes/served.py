@@ -85,7 +85,8 @@ class Served:
         data, flags = self.tokenizer.vocab_bytes()
         self.model = ServedModel(
             "tiny", ("models/tiny.gguf",), self.tokenizer, data, flags, self.engine, max_sequence_tokens, prompter,
-            generation_defaults=defaults or {}, created=1700000000, request_timeout_s=request_timeout_s,
+            generation_defaults=defaults or {}, created=1700000000,
+            max_queued_requests=max_requests, request_timeout_s=request_timeout_s,
         )  # fmt: skip
         self.state = ServerState("tiny", "0.0.test", keep_alive_s, max_body_bytes, model=self.model)
         self.app = create_app(self.state, api_key, cors_origins)

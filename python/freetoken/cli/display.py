@@ -71,6 +71,12 @@ class TerminalDisplay:
         text = f"ready: {model.name} at {url}/v1, {model.max_sequence_tokens} tokens of context{chat}"
         self._console.print(text, soft_wrap=True, markup=False)
 
+    def stopping(self, running: int) -> None:
+        with self._lock:
+            self._end_bar()
+        answers = f", {running} running {'answer is' if running == 1 else 'answers are'} cut short" if running else ""
+        self._console.print(f"stopping{answers}")
+
     def warning(self, message: str) -> None:
         self._errors.print(f"warning: {message}", soft_wrap=True, markup=False)
 

@@ -128,6 +128,7 @@ def load_model(
         prompter=prompter,
         no_chat_reason=no_chat_reason,
         generation_defaults=dict(files.generation_defaults) if options.sampling_defaults == "model" else {},
+        max_queued_requests=options.max_queued_requests,
         request_timeout_s=options.request_timeout_s,
         device=stats["device"],
         settings=_settings(options, stats),

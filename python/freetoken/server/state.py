@@ -25,6 +25,7 @@ class ServedModel:
     prompter: ChatPrompter | None  # None: the model has no chat template
     no_chat_reason: str = ""
     generation_defaults: dict[str, Any] = field(default_factory=dict)
+    max_queued_requests: int = 1024  # choices that may wait at once
     request_timeout_s: float = 0.0  # the longest any request may take; 0 = no limit
     device: str = "cpu"
     settings: str = ""  # one line for people

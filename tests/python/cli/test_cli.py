@@ -135,6 +135,13 @@ def test_empty_key_in_the_environment(ft):
     assert code == 2 and "the key is empty" in output
 
 
+@pytest.mark.parametrize(("name", "near"), [("serv", "serve"), ("chekpoint", "checkpoint"), ("zzz", "")])
+def test_unknown_command(ft, name, near):
+    code, output, _ = ft(name, "--model", "x")
+    assert code == 2 and f"No such command '{name}'." in output
+    assert ("Did you mean" in output) == bool(near) and near in output
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("0", 0), ("12GiB", 12 << 30), ("800 MiB", 800 << 20), ("2g", 2 << 30), ("1.5kb", 1536), ("7", 7)],

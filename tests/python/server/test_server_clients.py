@@ -170,8 +170,12 @@ def test_queue_limit():
             refused = await client.post("/v1/completions", json=body)
             assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
             assert refused.json()["error"]["type"] == "rate_limit_error"
-            three = await client.post("/v1/completions", json={**body, "prompt": ["x", "y", "z"]})
-            assert three.status_code == 429
+            both = await client.post("/v1/completions", json={**body, "prompt": ["x", "y"]})
+            assert both.status_code == 429
+            for more in ({"prompt": ["x", "y", "z"]}, {"prompt": ["x", "y"], "n": 2}, {"n": 3}):
+                never = await client.post("/v1/completions", json={**body, **more})
+                assert never.status_code == 400
+                assert "only 2 can wait at once" in never.json()["error"]["message"]
             served.core.hold = False
             assert [(await answer).status_code for answer in waiting] == [200, 200]
             await wait_until(lambda: served.engine.active == 0)

@@ -81,7 +81,7 @@ def test_answers_while_loading_then_serves_then_stops_on_sigterm():
         output, errors = running.communicate(timeout=10)
         assert running.returncode == 0, errors
         assert "memory plan" in output and re.search(r"total\s+3.0 GiB\s+of 8.0 GiB available", output)
-        assert "ready: tiny" in output
+        assert "ready: tiny" in output and "stopping, 1 running answer is cut short" in output
         settings = "device cpu; scripted, 1 threads; 32 requests at once, 1024 waiting; at most 500 ms between tokens"
         assert f"{settings}; prefix cache; n-gram drafts" in output
 
@@ -90,7 +90,9 @@ def test_interrupt_while_loading():
     with process(load_s=60) as running:
         base_url(running)
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=10) == 0
+        output, errors = running.communicate(timeout=10)
+        assert running.returncode == 0, errors
+        assert "stopping\n" in output
 
 
 class Messages:
