@@ -121,7 +121,7 @@ TEST_P(OpsRows, AnAddAndWhatNormsBehindIt) {
       std::vector<std::vector<Values>> expected;
       for (const bool at_once : {false, true}) {
         const Tensor x = device.upload(xs), y = device.upload(ys), a = device.tensor(rows, cols), b = device.tensor(rows, cols),
-                     part = device.tensor(1, cols);
+                     c = device.tensor(rows, cols), part = device.tensor(1, cols);
         const std::function<void(Queue&)> calls[] = {
             [&](Queue& q) { ops.add(q, x, y, 0.7f); },
             [&](Queue& q) { ops.norm(q, x, rms, weight, {}, a); },
@@ -129,9 +129,9 @@ TEST_P(OpsRows, AnAddAndWhatNormsBehindIt) {
             [&](Queue& q) { ops.add(q, x, y, -0.4f); },
             [&](Queue& q) { ops.norm(q, x.first_rows(1), rms, weight, {}, part); },  // of a part
             [&](Queue& q) { ops.add(q, x, y, 0.3f); },
-            [&](Queue& q) { ops.norm(q, b, rms, weight, {}, a); },  // of another
-            [&](Queue& q) { ops.add(q, a, y, 0.3f); },
-            [&](Queue& q) { ops.norm(q, a, layer, {}, {}, y); },  // over what was added
+            [&](Queue& q) { ops.norm(q, b, rms, weight, {}, c); },  // of another
+            [&](Queue& q) { ops.add(q, c, y, 0.3f); },
+            [&](Queue& q) { ops.norm(q, c, layer, {}, {}, y); },  // over what was added
         };
         if (at_once)
           device.run(rows, [&](Queue& q) {
@@ -140,7 +140,7 @@ TEST_P(OpsRows, AnAddAndWhatNormsBehindIt) {
         else
           for (const auto& call : calls) device.run(rows, call);
         std::vector<std::vector<Values>> left;
-        for (const Tensor& t : {x, y, a, b, part}) left.push_back(device.download(t));
+        for (const Tensor& t : {x, y, a, b, c, part}) left.push_back(device.download(t));
         if (at_once) {
           EXPECT_TRUE(left == expected);
         } else {
