@@ -32,10 +32,14 @@ class Sequence:
 class KvMachine(RuleBasedStateMachine):
     windows: list[int]
 
-    @initialize(pages=st.integers(6, 26), prefix_cache=st.sampled_from([True, True, True, False]))
-    def start(self, pages: int, prefix_cache: bool) -> None:
+    @initialize(
+        pages=st.integers(6, 26), page_tokens=st.sampled_from([PAGE, PAGE, 1, 3, 8]),
+        prefix_cache=st.sampled_from([True, True, True, False]),
+    )  # fmt: skip
+    def start(self, pages: int, page_tokens: int, prefix_cache: bool) -> None:
+        self.page_tokens = page_tokens
         self.pages = [pages] * len(self.windows)
-        self.cache = _testing.KvCache(self.windows, self.pages, PAGE, prefix_cache)
+        self.cache = _testing.KvCache(self.windows, self.pages, self.page_tokens, prefix_cache)
         self.prefix_cache = prefix_cache
         self.device: dict[tuple[int, int, int], tuple[int, ...]] = {}
         self.sequences: list[Sequence] = []
@@ -47,28 +51,28 @@ class KvMachine(RuleBasedStateMachine):
 
     def apply_copies(self) -> None:
         for group, source, target in self.cache.take_copies():
-            for offset in range(PAGE):
+            for offset in range(self.page_tokens):
                 self.device[group, target, offset] = self.device.get((group, source, offset), ("garbage",))
 
     def write(self, s: Sequence, first: int, end: int, tokens: list[int]) -> None:
         for group in range(len(self.windows)):
             for position in range(first, end):
-                page = s.kv.pages[group][position // PAGE]
+                page = s.kv.pages[group][position // self.page_tokens]
                 assert page != NO_PAGE
                 for other in self.sequences:
                     if other is not s and other.kv.pages:
                         assert page not in other.kv.pages[group], "a page that another sequence holds is written"
                 for _, snapshot in self.snapshots:
                     assert page not in snapshot.pages[group], "a page of a snapshot is written"
-                self.device[group, page, position % PAGE] = tuple(tokens[: position + 1])
+                self.device[group, page, position % self.page_tokens] = tuple(tokens[: position + 1])
 
     def check_readable(self, pages: list[list[int]], tokens: list[int], computed: int, slack: int = 0) -> None:
         for group, window in enumerate(self.windows):
             first = max(0, computed - slack - window + 1) if window else 0
             for position in range(first, computed):
-                page = pages[group][position // PAGE]
+                page = pages[group][position // self.page_tokens]
                 assert page != NO_PAGE, f"group {group}: position {position} of {computed} has no page"
-                found = self.device.get((group, page, position % PAGE))
+                found = self.device.get((group, page, position % self.page_tokens))
                 assert found == tuple(tokens[: position + 1]), f"group {group}: position {position} is another's"
 
     def pick(self, index: int) -> Sequence:
@@ -87,13 +91,17 @@ class KvMachine(RuleBasedStateMachine):
         s = Sequence(tokens)
         limit = len(tokens) - 1
         before = self.cache.match_length(tokens, limit)
-        room = self.cache.available_tokens() >= PAGE
+        room = self.cache.available_tokens() >= self.page_tokens
         matched = self.cache.match(tokens, limit, s.kv)
         self.apply_copies()
-        assert matched in (before, before // PAGE * PAGE) or len(self.windows) > 1 or self.windows[0]
+        assert (
+            matched in (before, before // self.page_tokens * self.page_tokens)
+            or len(self.windows) > 1
+            or self.windows[0]
+        )
         assert matched <= before
         if self.exact and self.cache.stats()[3] == 0 and room and matched == before:
-            live = [tuple(o.tokens[: o.computed // PAGE * PAGE]) for o in self.sequences]
+            live = [tuple(o.tokens[: o.computed // self.page_tokens * self.page_tokens]) for o in self.sequences]
             longest = max((common(tokens[:limit], t) for t in [*self.stored, *live]), default=0)
             assert before == longest, "not the longest prefix that is there"
         self.check_readable(s.kv.pages, tokens, matched)
@@ -128,7 +136,7 @@ class KvMachine(RuleBasedStateMachine):
         s = self.pick(index)
         self.sequences.remove(s)
         self.cache.release(s.kv, s.tokens, s.computed if keep else 0)
-        self.stored.append(tuple(s.tokens[: s.computed if keep else s.computed // PAGE * PAGE]))
+        self.stored.append(tuple(s.tokens[: s.computed if keep else s.computed // self.page_tokens * self.page_tokens]))
 
     @precondition(lambda self: self.sequences and len(self.snapshots) < 3)
     @rule(index=st.integers(0, 99), back=st.integers(0, 3))
@@ -162,7 +170,7 @@ class KvMachine(RuleBasedStateMachine):
         for group, page_index, page, tokens in self.cache.spill(s.kv, s.computed):
             assert page == s.kv.pages[group][page_index] != NO_PAGE
             for offset in range(tokens):
-                listed[group, page_index * PAGE + offset] = self.device[group, page, offset]
+                listed[group, page_index * self.page_tokens + offset] = self.device[group, page, offset]
         for group, window in enumerate(self.windows):
             for position in range(max(0, s.computed - window + 1) if window else 0, s.computed):
                 assert listed[group, position] == tuple(s.tokens[: position + 1])
