@@ -34,16 +34,23 @@ def row_errors(completion: engine.Completion, expected: golden.Golden) -> np.nda
     return np.abs(rows - wanted).max(axis=1)
 
 
-DENSE = ("llama", "llama_plain_tied_bias", "mistral")
-# A quarter of all experts in slots, too.
-SLOTS = {"qwen3_moe": (0, 12), "qwen3_moe_dense_layers": (0, 8), "mixtral": (0, 8)}
+DENSE = ("llama", "llama_plain_tied_bias", "mistral", "llama.q4_0")
+# A quarter of all experts in slots, too. A name with a dot is a GGUF file.
+SLOTS = {
+    "qwen3_moe": (0, 12),
+    "qwen3_moe_dense_layers": (0, 8),
+    "mixtral": (0, 8),
+    "qwen3_moe.q4_0": (0, 4),
+    "mixtral.q4_0": (0, 4),
+}
 
 
 @pytest.mark.parametrize(
     ("family", "expert_slots"), [(f, 0) for f in DENSE] + [(f, n) for f, slots in SLOTS.items() for n in slots]
 )
 def test_logits(family: str, expert_slots: int, record_property) -> None:
-    made = make.checkpoint(family)
+    base, _, fmt = family.partition(".")
+    made = make.gguf(base, fmt) if fmt else make.checkpoint(base)
     goldens = {n: g for n, g in golden.read(made.golden).items() if n in LENGTHS}
     options = {"device": "cuda", "device_library": device.emulated_cuda(), "expert_slots": expert_slots}
     with engine.engine(made.model, threads=1, **options) as running:
@@ -55,7 +62,7 @@ def test_logits(family: str, expert_slots: int, record_property) -> None:
         assert completion.tokens == chosen.tolist()
         errors.append(row_errors(completion, expected))
     errors = np.concatenate(errors)
-    assert len(errors) > sum(LENGTHS)
+    assert len(errors) > sum(goldens)
     record_property("largest_logit_error", float(errors.max()))
     over = 1 - float((errors <= ROUNDING).mean())  # what is no number is over
     print(
