@@ -64,6 +64,17 @@ def _qwen3_moe(**more: Any) -> dict:
     return _config("Qwen3MoeForCausalLM", "qwen3_moe", **more)
 
 
+def _qwen2(**more: Any) -> dict:
+    # Heads of 32: hidden / heads, which Qwen2 does not let a configuration change.
+    config = _config("Qwen2ForCausalLM", "qwen2", **({"rope_theta": 1e6, "rms_norm_eps": 1e-6} | more))
+    return config | {"head_dim": config["hidden_size"] // config["num_attention_heads"]}
+
+
+def _qwen3(**more: Any) -> dict:
+    return _config("Qwen3ForCausalLM", "qwen3", **({"attention_bias": False, "rope_theta": 1e6} | more))
+
+
+YARN_ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -86,6 +97,15 @@ CHECKPOINTS: dict[str, dict] = {
     "qwen3_moe_q": _qwen3_moe(**_Q_QWEN3_MOE),
     "mixtral": _mixtral(inner=128),
     "mistral": _mistral(),
+    "qwen2": _qwen2(),
+    "qwen2_yarn_tied": _qwen2(
+        num_attention_heads=2, num_key_value_heads=1, rope_scaling=YARN_ROPE, tie_word_embeddings=True
+    ),
+    "qwen3": _qwen3(tie_word_embeddings=True),
+    # Full layers before and behind windowed ones.
+    "qwen3_windows_bias": _qwen3(
+        head_dim=32, attention_bias=True, use_sliding_window=True, sliding_window=40, max_window_layers=2
+    ),
 }
 SHARDS = {"qwen3_moe_sharded": 3}
 # Seeds whose greedy texts vary (a random model may repeat one token) and whose least margin is above 1e-3.
@@ -98,13 +118,19 @@ SEEDS = {
     "qwen3_moe_q": 0,
     "mixtral": 7,
     "mistral": 0,
+    "qwen2": 3,
+    "qwen2_yarn_tied": 1,
+    "qwen3": 4,
+    "qwen3_windows_bias": 3,
 }
 
 # Bases of the GGUF files: every dimension is a multiple of 256, the block of Q6_K.
 GGUF_BASES: dict[str, dict] = {
     "llama": _llama(hidden=256, inner=512, layers=2, rope_theta=500000.0, rope_scaling=LLAMA3_ROPE),
     "mixtral": _mixtral(hidden=256, inner=256, layers=2),
+    "qwen2": _qwen2(hidden=256, layers=2),
+    "qwen3": _qwen3(hidden=256, layers=2),
     "qwen3_moe": _qwen3_moe(**_Q_QWEN3_MOE),
 }
-GGUF_SEEDS = {"llama": 2, "mixtral": 2, "qwen3_moe": 1}
+GGUF_SEEDS = {"llama": 2, "mixtral": 2, "qwen2": 0, "qwen3": 0, "qwen3_moe": 1}
 GGUF_FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q6_k")

@@ -23,7 +23,7 @@ _TYPES = {
     "q4_1": gguf.GGMLQuantizationType.Q4_1,
     "q6_k": gguf.GGMLQuantizationType.Q6_K,
 }
-_ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe"}
+_ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe"}
 _Q6_K_BYTES = 210
 
 
@@ -84,7 +84,8 @@ def layer_names(state: Mapping[str, object], layer: int, moe: bool) -> dict[str,
     }  # fmt: skip
     if not moe:
         names |= {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-    return {f"{our}{g}.weight": f"{hf}{h}.weight" for g, h in names.items() if f"{hf}{h}.weight" in state}
+    parts = [(f"{our}{g}.{part}", f"{hf}{h}.{part}") for g, h in names.items() for part in ("weight", "bias")]
+    return {ours: theirs for ours, theirs in parts if theirs in state}
 
 
 def _write_metadata(out: gguf.GGUFWriter, config: dict) -> None:
@@ -150,7 +151,7 @@ def write(base: str, fmt: str, path: Path) -> torch.nn.Module:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     plain = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
     plain["output.weight"] = "lm_head.weight"
-    moe = base != "llama"
+    moe = "model.layers.0.mlp.experts.gate_up_proj" in state
     for layer in range(config["num_hidden_layers"]):
         plain |= layer_names(state, layer, moe)
     for name, source in plain.items():

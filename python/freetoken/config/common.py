@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +55,16 @@ def read_sizes(
     default_eps: float = 1e-6,
     positions: int = 2048,
     kv_heads: int | None = None,
+    head_dim: int | None = None,
 ) -> Sizes:
-    """The sizes; the keywords are the family's defaults (kv_heads: None means as many as there are heads)."""
+    """The sizes; the keywords are the family's defaults (None: as many KV heads as heads; heads that share the hidden
+    size)."""
     hidden = c.integer("hidden_size", 1, MAX_HIDDEN)
     heads = c.integer("num_attention_heads", 1, MAX_HEADS)
     kv_heads = c.integer("num_key_value_heads", 1, MAX_HEADS, default=kv_heads or heads)
     if heads % kv_heads != 0:
         raise ConfigError(f"{c.where('num_key_value_heads')}: {kv_heads} does not divide num_attention_heads {heads}")
-    head_dim = c.integer("head_dim", 1, MAX_HEADS, default=None)
+    head_dim = c.integer("head_dim", 1, MAX_HEADS, default=head_dim)
     if head_dim is None:
         if hidden % heads != 0:
             raise ConfigError(f"{c.where('num_attention_heads')}: {heads} does not divide hidden_size {hidden}")
@@ -142,7 +144,7 @@ def finish(network: spec.Model, add_names: Callable[[NameMap], None]) -> ParsedM
 def decoder(
     c: Reader,
     sizes: Sizes,
-    attention: spec.Attention,
+    attention: spec.Attention | Sequence[spec.Attention],
     feed_forward: Callable[[int], spec.Sublayer],
     add_feed_forward_names: Callable[[NameMap, str, str, spec.Sublayer], None],
     *,
@@ -150,13 +152,14 @@ def decoder(
 ) -> ParsedModel:
     """The usual decoder: attention and a feed-forward, each after an RMS norm and added to the residual.
 
-    `feed_forward` makes a layer's second sublayer; `add_feed_forward_names` maps its tensors, given the prefix of the
-    checkpoint's names ("model.layers.L."), that of the canonical ones ("layers.L.1."), and the sublayer. `theta` is the
-    family's default.
+    `attention` is that of all layers, or one for each. `feed_forward` makes a layer's second sublayer;
+    `add_feed_forward_names` maps its tensors, given the prefix of the checkpoint's names ("model.layers.L."), that of
+    the canonical ones ("layers.L.1."), and the sublayer. `theta` is the family's default.
     """
+    attentions = [attention] * sizes.layers if isinstance(attention, spec.Attention) else attention
     layers = [
-        spec.Layer([spec.Sublayer("attention", rms(sizes.eps), attention=attention), feed_forward(index)])
-        for index in range(sizes.layers)
+        spec.Layer([spec.Sublayer("attention", rms(sizes.eps), attention=a), feed_forward(index)])
+        for index, a in enumerate(attentions)
     ]
     ropes = [make_rope(rope_reader(c), sizes.head_dim, theta=theta)]
     network = model(sizes, layers, ropes, tied_embedding=c.flag("tie_word_embeddings", False))

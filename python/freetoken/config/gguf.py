@@ -25,7 +25,7 @@ from freetoken.config.reader import (
 from freetoken.config.rope import apply_factors, make_rope
 from freetoken.errors import ConfigError
 
-SERVED = ("llama", "qwen3moe")
+SERVED = ("llama", "qwen2", "qwen3", "qwen3moe")
 # Keys that other architectures use to change the computation, and the values that change nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention.scale": (),
@@ -82,12 +82,12 @@ def parse_gguf(
     for key, neutral in _NEUTRAL.items():
         c.refuse(key, neutral, "it is not part of this architecture")
     sizes = _sizes(c, shapes)
-    is_qwen = architecture == "qwen3moe"
+    is_llama, is_moe = architecture == "llama", architecture == "qwen3moe"
     rope = _rope(c, sizes, rope_freqs)
 
     blk = "blk.0."
     norm = common.rms(sizes.eps)
-    head_norm = norm if is_qwen else spec.Norm()
+    head_norm = norm if architecture.startswith("qwen3") else spec.Norm()
     attention = common.attention(
         sizes,
         window=c.integer("attention.sliding_window", 0, MAX_POSITIONS, 0) or None,
@@ -96,17 +96,21 @@ def parse_gguf(
         q_norm=head_norm,
         k_norm=head_norm,
     )
+    if not is_llama:
+        c.refuse("attention.sliding_window", (0,), "a window is not part of this architecture")
+    if not is_llama and not is_moe:
+        c.refuse("expert_count", (0,), "experts are not part of this architecture")
     experts = c.integer("expert_count", 0, MAX_EXPERTS, 0)
-    if is_qwen and experts == 0:
+    if is_moe and experts == 0:
         raise ConfigError(f"{c.where('expert_count')}: missing")
-    feed_forward = _moe(c, sizes, experts, is_qwen) if experts else _mlp(c, shapes)
+    feed_forward = _moe(c, sizes, experts, is_moe) if experts else _mlp(c, shapes)
     feed_forward.pre_norm = norm
     layers = [
         spec.Layer([spec.Sublayer("attention", norm, attention=attention), feed_forward]) for _ in range(sizes.layers)
     ]
     network = common.model(sizes, layers, [rope], tied_embedding="output.weight" not in shapes)
     return common.finish(
-        network, lambda names: _add_names(names, network, 0 if is_qwen else sizes.heads, sizes.kv_heads, experts)
+        network, lambda names: _add_names(names, network, sizes.heads if is_llama else 0, sizes.kv_heads, experts)
     )
 
 
@@ -175,11 +179,11 @@ def _mlp(c: Reader, shapes: Mapping[str, Sequence[int]]) -> spec.Sublayer:
     )
 
 
-def _moe(c: Reader, sizes: Sizes, experts: int, is_qwen: bool) -> spec.Sublayer:
+def _moe(c: Reader, sizes: Sizes, experts: int, has_own_inner: bool) -> spec.Sublayer:
     _, chosen = common.read_experts(c, sizes, "expert_count", "expert_used_count")
     inner = c.integer("expert_feed_forward_length", 1, MAX_HIDDEN, None)
     if inner is None:
-        if is_qwen:
+        if has_own_inner:
             raise ConfigError(f"{c.where('expert_feed_forward_length')}: missing")
         inner = c.integer("feed_forward_length", 1, MAX_HIDDEN)
     c.refuse("expert_shared_count", (0,), "shared experts are not part of this architecture")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from freetoken.config import llama, mistral, mixtral, qwen3_moe
+from freetoken.config import llama, mistral, mixtral, qwen3_moe, qwen_dense
 from freetoken.config.common import ParsedModel
 from freetoken.config.reader import Reader
 from freetoken.errors import ConfigError
@@ -14,6 +14,8 @@ SERVED: dict[str, Callable[[Reader], ParsedModel]] = {
     "LlamaForCausalLM": llama.parse,
     "MistralForCausalLM": mistral.parse,
     "MixtralForCausalLM": mixtral.parse,
+    "Qwen2ForCausalLM": qwen_dense.qwen2,
+    "Qwen3ForCausalLM": qwen_dense.qwen3,
     "Qwen3MoeForCausalLM": qwen3_moe.parse,
 }
 
@@ -23,7 +25,7 @@ _CAUSAL_LM = """
     Ernie4_5_Moe Exaone4 ExaoneMoe FlexOlmo Gemma2 Gemma3 Gemma4 Glm4 Glm4Moe Glm4MoeLite GlmMoeDsa GptOss
     GraniteMoe GraniteMoeHybrid GraniteMoeShared HunYuanMoEV1 HYV3 HYV4 Inkling KimiLinear Laguna Lfm2Moe Llama4
     LongcatFlash MiMoV2Flash MiniMax MiniMaxM2 MiniMaxM3VL Mistral4 NemotronH Olmo3 Olmoe OlmoHybrid
-    Phimoe Qwen2 Qwen2Moe Qwen3 Qwen3Next Qwen3_5 Qwen3_5Moe Qwen4Exp SeedOss SmolLM3 Step3p7
+    Phimoe Qwen2Moe Qwen3Next Qwen3_5 Qwen3_5Moe Qwen4Exp SeedOss SmolLM3 Step3p7
 """
 _CONDITIONAL_GENERATION = """
     Gemma3 Gemma4 Glm5Next Kimi_K25 KimiK25 Llama4 MiniMaxM3Sparse MistralLarge4 MuseGlimmer MuseSpark Qwen3_5

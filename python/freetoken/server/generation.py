@@ -77,8 +77,8 @@ def submit(model: ServedModel, requests: list[dict[str, Any]]) -> RequestGroup:
     choices, places = sum(request["n"] for request in requests), model.max_queued_requests
     if choices > places:  # 429 would have the client try again for ever
         raise bad_request(
-            f"{choices} choices, but only {places} can wait at once; send them in several requests, or start the server "
-            "with a larger --max-queued-requests"
+            f"{choices} choices, but only {places} can wait at once; send them in several requests, or start the "
+            "server with a larger --max-queued-requests"
         )
     group = model.engine.group()
     try:

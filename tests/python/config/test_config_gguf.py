@@ -26,6 +26,7 @@ def f32(value: float) -> float:
 def metadata_of(config: dict[str, Any], architecture: str) -> dict[str, Any]:
     experts = config.get("num_local_experts") or config.get("num_experts") or 0
     heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim", config["hidden_size"] // heads)
     values = {
         "block_count": config["num_hidden_layers"],
         "context_length": config["max_position_embeddings"],
@@ -34,9 +35,9 @@ def metadata_of(config: dict[str, Any], architecture: str) -> dict[str, Any]:
         "attention.head_count": heads,
         "attention.head_count_kv": config["num_key_value_heads"],
         "attention.layer_norm_rms_epsilon": f32(config["rms_norm_eps"]),
-        "attention.key_length": config["head_dim"],
-        "attention.value_length": config["head_dim"],
-        "rope.dimension_count": config["head_dim"],
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "rope.dimension_count": head_dim,
         "rope.freq_base": f32(config.get("rope_theta", 10000.0)),
         "vocab_size": config["vocab_size"],
     }
@@ -84,7 +85,14 @@ def shapes_of(weights: dict[str, tuple[str, tuple[int, ...]]]) -> Shapes:
     return out
 
 
-CASES = {"llama_plain_tied_bias": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "qwen3_moe_q": "qwen3moe"}
+CASES = {
+    "llama_plain_tied_bias": "llama",
+    "mixtral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+    "qwen3_moe_q": "qwen3moe",
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -192,7 +200,7 @@ def test_yarn_and_linear_scaling_are_those_of_the_configuration() -> None:
         ({"general.architecture": None}, "general.architecture: missing"),
         (
             {"general.architecture": "deepseek2"},
-            "GGUF architecture 'deepseek2' is not served by this version; it serves llama, qwen3moe",
+            "GGUF architecture 'deepseek2' is not served by this version; it serves llama, qwen2, qwen3, qwen3moe",
         ),
         ({"llama.block_count": None}, "llama.block_count: missing"),
         ({"llama.block_count": 2**40}, "llama.block_count: 1099511627776 is outside 1 to 4096"),

@@ -16,6 +16,7 @@ from python.spec_families import FAMILIES, files
 LLAMA = files.load("llama")["config"]
 MIXTRAL = files.load("mixtral")["config"]
 QWEN = files.load("qwen3_moe")["config"]
+QWEN2 = files.load("qwen2")["config"]
 
 
 def but(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -32,13 +33,14 @@ def message(config: Any) -> str:
 def test_described_families_are_recognised_but_not_served(architecture: str) -> None:
     text = message({"architectures": [architecture]})
     assert f"architecture {architecture} is recognised but not served by this version" in text
-    assert "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM" in text
+    assert ", ".join(sorted(SERVED)) in text
     assert architecture in RECOGNISED
 
 
 def test_served_and_recognised_are_apart() -> None:
     assert not RECOGNISED & set(SERVED)
-    assert set(SERVED) == {"LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM"}
+    names = ("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe")
+    assert set(SERVED) == {f"{name}ForCausalLM" for name in names}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,11 @@ def test_served_and_recognised_are_apart() -> None:
         (but(LLAMA, rope_scaling=7), "rope_scaling: expected an object, found an integer"),
         (but(LLAMA, rope_theta=0), "rope_theta: 0 is outside"),
         (but(LLAMA, head_dim=63), "rotates 63 of 63 elements"),
+        (
+            but(QWEN2, use_sliding_window=True, layer_types=["full"] * 4),
+            "layer_types[0]: 'full' is not one of full_att",
+        ),
+        (but(QWEN2, use_sliding_window=True, layer_types=[]), "layer_types: 0 elements, expected 4"),
         (but(MIXTRAL, num_experts_per_tok=9), "num_experts_per_tok: 9 of 8 experts"),
         (but(MIXTRAL, num_local_experts=0), "num_local_experts: 0 is outside 1 to 65536"),
         (

@@ -34,7 +34,7 @@ def row_errors(completion: engine.Completion, expected: golden.Golden) -> np.nda
     return np.abs(rows - wanted).max(axis=1)
 
 
-DENSE = ("llama", "llama_plain_tied_bias", "mistral", "llama.q4_0")
+DENSE = ("llama", "llama_plain_tied_bias", "mistral", "qwen2", "qwen3_windows_bias", "llama.q4_0")
 # A quarter of all experts in slots, too. A name with a dot is a GGUF file.
 SLOTS = {
     "qwen3_moe": (0, 12),

@@ -20,7 +20,7 @@ from support.engine import EXACT, Completion, complete, engine
 
 NUMERICS = {"exact": EXACT, "default": {}}
 # One dense and one MoE family; the others run the same code.
-FAMILIES = ("llama", "mistral", "qwen3_moe", "mixtral")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3_windows_bias", "qwen3_moe", "mixtral")
 
 
 def bits(completion: Completion) -> str:

@@ -18,7 +18,7 @@ from oracle import make
 from oracle.tiny_tokenizer import VOCAB_SIZE
 from support.engine import DEVICES, complete, engine
 
-FAMILIES = ("llama", "mistral", "qwen3_moe", "mixtral")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3_windows_bias", "qwen3_moe", "mixtral")
 REQUESTS = 20
 
 

@@ -14,7 +14,7 @@ from support.server import serve
 TOLERANCE = 2e-3
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3_moe", "mixtral"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral"])
 def test_echo_logprobs(family):
     made = make.checkpoint(family)
     goldens = golden.read(made.golden)

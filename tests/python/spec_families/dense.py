@@ -1,4 +1,4 @@
-"""Dense decoders: qwen2, qwen3, olmo3, glm4, smollm3, seed_oss."""
+"""Dense decoders: olmo3, glm4, smollm3, seed_oss."""
 
 from __future__ import annotations
 
@@ -21,29 +21,6 @@ def windows(c: Reader, layers: int) -> list[int | None]:
     window = c.integer("sliding_window", 0, MAX_POSITIONS, None) or None
     types = layer_types(c, layers, SLIDING, "full_attention")
     return [window if t == "sliding_attention" else None for t in types]
-
-
-def _qwen(c: Reader, s: common.Sizes, **attention_fields) -> ParsedModel:
-    norm = common.rms(s.eps)
-    sliding = windows(c, s.layers) if c.flag("use_sliding_window", False) else [None] * s.layers
-    layers = [
-        block(
-            spec.Sublayer("attention", norm, attention=common.attention(s, window=w, **attention_fields)),
-            spec.Sublayer("mlp", norm, mlp=mlp_of(c)),
-        )
-        for w in sliding
-    ]
-    return finish(common.model(s, layers, [make_rope(rope_reader(c), s.head_dim)], tied_embedding=tied(c)), Naming())
-
-
-def qwen2(c: Reader) -> ParsedModel:
-    return _qwen(c, common.read_sizes(c, positions=32768), qkv_bias=True)
-
-
-def qwen3(c: Reader) -> ParsedModel:
-    s = common.read_sizes(c, positions=32768)
-    bias = c.flag("attention_bias", False)
-    return _qwen(c, s, qkv_bias=bias, o_bias=bias, q_norm=common.rms(s.eps), k_norm=common.rms(s.eps))
 
 
 def olmo3(c: Reader) -> ParsedModel:
