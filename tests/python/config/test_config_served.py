@@ -142,6 +142,33 @@ def test_names_of_llama() -> None:
     assert tied.lookup("lm_head.weight", (1024, 128)) == Ignored("the configuration ties the output to the embedding")
 
 
+@pytest.mark.parametrize(
+    ("change", "windows"),
+    [
+        ({}, [None] * 4),
+        ({"sliding_window": 9, "max_window_layers": 0}, [None] * 4),  # use_sliding_window decides
+        ({"use_sliding_window": True, "max_window_layers": 1}, [None, 4096, 4096, 4096]),
+        ({"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 3}, [None, None, None, 9]),
+        ({"use_sliding_window": True, "sliding_window": 9}, [None] * 4),  # 28 and more
+        ({"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0}, [None] * 4),
+        (
+            {
+                "use_sliding_window": True,
+                "sliding_window": 9,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+            },
+            [9, None, 9, None],
+        ),
+    ],
+)
+@pytest.mark.parametrize("architecture", ["Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+def test_windows_of_qwen(architecture: str, change: dict[str, Any], windows: list[int | None]) -> None:
+    """As Qwen2Config and Qwen3Config of transformers fill in what a configuration leaves out."""
+    config = {k: v for k, v in QWEN2.items() if k not in ("layer_types", "sliding_window", "use_sliding_window")}
+    layers = parse_config({**config, "architectures": [architecture], **change}).spec["layers"]
+    assert [layer["sublayers"][0]["attention"].get("window") for layer in layers] == windows
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -150,7 +177,7 @@ JSON = st.recursive(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from([LLAMA, MIXTRAL, QWEN]), st.data())
+@given(st.sampled_from([LLAMA, MIXTRAL, QWEN, QWEN2]), st.data())
 def test_any_value_in_any_field_gives_a_spec_or_a_config_error(config: dict[str, Any], data: st.DataObject) -> None:
     changed = copy.deepcopy(config)
     where = changed["rope_scaling"] if changed["rope_scaling"] and data.draw(st.booleans()) else changed
