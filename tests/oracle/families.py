@@ -89,6 +89,9 @@ _Q_QWEN3_MOE = {"hidden": 256, "layers": 2, "num_experts": 8, "num_experts_per_t
 CHECKPOINTS: dict[str, dict] = {
     "llama": _llama(rope_theta=500000.0, rope_scaling=LLAMA3_ROPE),
     "llama_plain_tied_bias": _llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "llama_linear": _llama(rope_scaling={"rope_type": "linear", "factor": 4.0}),
+    # Not YaRN's usual betas and factor of the attention; prompts on both sides of the original length.
+    "llama_yarn": _llama(rope_scaling=YARN_ROPE | {"beta_fast": 20.0, "beta_slow": 2.0, "attention_factor": 1.3}),
     "qwen3_moe": _qwen3_moe(**_BIG_QWEN3_MOE),
     "qwen3_moe_sharded": _qwen3_moe(**_BIG_QWEN3_MOE),
     "qwen3_moe_dense_layers": _qwen3_moe(
@@ -112,6 +115,8 @@ SHARDS = {"qwen3_moe_sharded": 3}
 SEEDS = {
     "llama": 2,
     "llama_plain_tied_bias": 4,
+    "llama_linear": 3,
+    "llama_yarn": 0,
     "qwen3_moe": 0,
     "qwen3_moe_sharded": 2,
     "qwen3_moe_dense_layers": 6,
